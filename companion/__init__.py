@@ -1,0 +1,46 @@
+"""What the chapters derive, and nothing else.
+
+One legend of axes, used by every shape and every `einops` pattern:
+
+    b batch    t query position    s key position    h head
+    d features of one head    c channels (d_model)    v vocabulary
+
+`companion.plots`, `companion.checks` and `companion.notebook` are imported by name.
+"""
+
+from .data import batches, split, tiny_shakespeare
+from .tokenizers import CharTokenizer, gpt2_tokenizer
+from .attention import (
+    MultiHeadAttention,
+    attention,
+    attention_weights,
+    causal_mask,
+    fused_attention,
+    padding_mask,
+    softmax,
+)  # after the module `companion.attention`, so that the name is the function
+from .positions import deinterleave, interleave, rotary, rotate, sinusoidal
+from .cache import PreallocatedCache
+from .blocks import (
+    Block,
+    FeedForward,
+    LayerNorm,
+    RMSNorm,
+    gelu,
+    gelu_tanh,
+    squared_relu,
+)
+from .models import GPT, GPTConfig
+from .training import (
+    AdamW,
+    Muon,
+    clip_gradients,
+    evaluate,
+    muon,
+    next_token_loss,
+    noam,
+    orthogonalize,
+    train,
+    warmup_cosine,
+)
+from .sampling import generate, greedy, sample, temperature, top_k, top_p

@@ -1,0 +1,191 @@
+"""Attention: softmax, masks, one attention, many heads. Chapters 01 and 02."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+from torch import Tensor, nn
+
+
+def softmax(scores: Tensor, dim: int = -1) -> Tensor:
+    """Exponentials that sum to 1 along `dim`; all zeros where every score is -inf.
+
+    The maximum is subtracted first, so the largest term is e^0 = 1 and the sum is at
+    least 1: the clamp below acts only on rows in which nothing may be attended.
+    """
+    lowest = torch.finfo(scores.dtype).min
+    maximum = scores.detach().amax(dim, keepdim=True).clamp(min=lowest)
+    exponentials = (scores - maximum).exp()
+    return exponentials / exponentials.sum(dim, keepdim=True).clamp(min=1)
+
+
+def causal_mask(n_queries: int, n_keys: int | None = None, device=None) -> Tensor:
+    """(t s): True where the key is not later than the query; the last of both align.
+
+    With a cache there are more keys than queries, and query t sees the keys up to
+    s = t + n_keys - n_queries. PyTorch's `is_causal=True` aligns the first of both.
+    """
+    n_keys = n_queries if n_keys is None else n_keys
+    if n_keys < n_queries:
+        raise ValueError(f"{n_queries} queries need as many keys, there are {n_keys}")
+    ones = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
+    return ones.tril(n_keys - n_queries)
+
+
+def padding_mask(lengths: Tensor, n_keys: int) -> Tensor:
+    """(b 1 1 s): True at the first `lengths` (b) keys of each sequence."""
+    if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= n_keys:
+        raise ValueError(f"lengths {lengths.tolist()} do not lie within 0 to {n_keys}")
+    return rearrange(torch.arange(n_keys) < lengths[:, None], "b s -> b 1 1 s")
+
+
+def check_attention(queries: Tensor, keys: Tensor, mask: Tensor | None) -> None:
+    """Raise ValueError where sizes or dtypes do not fit together."""
+    if queries.shape[-1] != keys.shape[-1]:
+        raise ValueError(
+            f"queries have {queries.shape[-1]} features and keys {keys.shape[-1]}"
+        )
+    if queries.dtype != keys.dtype:
+        raise ValueError(f"queries are {queries.dtype} and keys {keys.dtype}")
+    if mask is None:
+        return
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask is {mask.dtype}; it must be bool, True = may attend")
+    for size, n, name in zip(
+        mask.shape[-2:],
+        (queries.shape[-2], keys.shape[-2]),
+        ("queries", "keys"),
+        strict=True,
+    ):
+        if size not in (1, n):
+            raise ValueError(
+                f"mask (... {tuple(mask.shape)}) is for {size} {name}, not {n}"
+            )
+
+
+def attention_weights(
+    queries: Tensor,
+    keys: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """How much each query attends to each key: softmax(Q Kᵀ / √d + bias).
+
+    queries (b h t d), keys (b h s d), mask bool and bias float broadcastable to
+    (b h t s) -> (b h t s). Rows sum to 1, or to 0 where the mask allows no key.
+    Raises ValueError where sizes or dtypes disagree. Vaswani et al. 2017, eq. 1.
+    """
+    check_attention(queries, keys, mask)
+    scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return softmax(scores)
+
+
+def attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """The values (b h s d) averaged by `attention_weights` -> (b h t d)."""
+    if keys.shape[-2] != values.shape[-2]:
+        raise ValueError(f"{keys.shape[-2]} keys have {values.shape[-2]} values")
+    return attention_weights(queries, keys, mask, bias) @ values
+
+
+def fused_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """`attention` by PyTorch's kernel, which never stores the (t s) weights."""
+    if bias is not None:
+        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
+    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+
+
+class MultiHeadAttention(nn.Module):
+    """Attention in `n_heads` subspaces of `d_model / n_heads` features each.
+
+    Called as (x, context=None, *, mask, positions, cache, bias): x (b t c) asks;
+    context (b s c), or x itself, is asked -> (b t c). `positions` turns queries and keys
+    by where they stand, as `rotary(...)` does; `bias` is added to the scores.
+    `engine` is "fused" or "explicit"; the explicit one passes its weights (b h t s)
+    through `self.pattern`, where a hook can read them. `n_kv_heads` heads of keys and
+    values are each shared by n_heads / n_kv_heads heads of queries (Ainslie et al. 2023).
+    Masks are True where attention is allowed: `nn.MultiheadAttention` has it the other
+    way round. Raises ValueError for sizes that do not divide. Vaswani et al. 2017, 3.2.2.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        bias: bool = True,
+        *,
+        n_kv_heads: int | None = None,
+        normalize: bool = False,
+        engine: str = "fused",
+    ):
+        super().__init__()
+        n_kv_heads = n_kv_heads or n_heads
+        if d_model % n_heads:
+            raise ValueError(
+                f"d_model ({d_model}) is not divisible by n_heads ({n_heads})"
+            )
+        if n_heads % n_kv_heads:
+            raise ValueError(
+                f"n_heads ({n_heads}) is not divisible by n_kv_heads ({n_kv_heads})"
+            )
+        if engine not in ("fused", "explicit"):
+            raise ValueError(f"engine is {engine!r}, not 'fused' or 'explicit'")
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        self.normalize, self.engine = normalize, engine
+        d_kv = d_model // n_heads * n_kv_heads
+        self.to_queries = nn.Linear(d_model, d_model, bias)
+        self.to_keys = nn.Linear(d_model, d_kv, bias)
+        self.to_values = nn.Linear(d_model, d_kv, bias)
+        self.to_output = nn.Linear(d_model, d_model, bias)
+        self.pattern = nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        positions=None,
+        cache=None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        context = x if context is None else context
+        queries = rearrange(self.to_queries(x), "b t (h d) -> b h t d", h=self.n_heads)
+        keys = rearrange(
+            self.to_keys(context), "b s (h d) -> b h s d", h=self.n_kv_heads
+        )
+        values = rearrange(
+            self.to_values(context), "b s (h d) -> b h s d", h=self.n_kv_heads
+        )
+        if self.normalize:  # unit variance, without a learned gain (Henry et al. 2020)
+            queries, keys = (F.rms_norm(x, x.shape[-1:]) for x in (queries, keys))
+        if positions is not None:
+            queries, keys = positions(queries), positions(keys)
+        if cache is not None:
+            keys, values = cache.append(keys, values)
+        if self.n_kv_heads < self.n_heads:
+            g = self.n_heads // self.n_kv_heads
+            keys, values = (
+                repeat(x, "b h s d -> b (h g) s d", g=g) for x in (keys, values)
+            )
+        if self.engine == "explicit":
+            heads = self.pattern(attention_weights(queries, keys, mask, bias)) @ values
+        else:
+            heads = fused_attention(queries, keys, values, mask, bias)
+        return self.to_output(rearrange(heads, "b h t d -> b t (h d)"))

@@ -1,0 +1,111 @@
+"""Blocks: norms, activations, the feed-forward layer, the residual block. Chapter 04."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .attention import MultiHeadAttention
+
+
+class LayerNorm(nn.Module):
+    """(... c) shifted to mean 0 and scaled to variance 1 over c, then gain and bias.
+
+    Ba et al. 2016, eq. 4. The variance is the biased one; eps is inside the root.
+    """
+
+    def __init__(self, d_model: int, bias: bool = True, eps: float = 1e-5):
+        super().__init__()
+        self.eps = eps
+        self.gain = nn.Parameter(torch.ones(d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.gain.shape, self.gain, self.bias, self.eps)
+
+
+class RMSNorm(nn.Module):
+    """(... c) divided by the root of its mean square over c, times a gain.
+
+    Zhang and Sennrich 2019, eq. 4. No mean is taken off and nothing is added.
+    """
+
+    def __init__(self, d_model: int, bias: bool = False, eps: float = 1e-5):
+        super().__init__()
+        self.eps = eps
+        self.gain = nn.Parameter(torch.ones(d_model))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.gain.shape, self.gain, self.eps)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """x · Φ(x), with the exact normal distribution. Hendrycks and Gimpel 2016."""
+    return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """GELU as GPT-2 computes it, by a tanh."""
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def squared_relu(x: Tensor) -> Tensor:
+    """max(x, 0)². So et al. 2021 (Primer)."""
+    return torch.relu(x).square()
+
+
+# What a model runs: PyTorch's fused kernels where there are some, equal to the above.
+ACTIVATIONS = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": torch.relu,
+    "squared_relu": squared_relu,
+}
+NORMS = {"layer": LayerNorm, "rms": RMSNorm}
+
+
+class FeedForward(nn.Module):
+    """(b t c) through a wider hidden layer and back, each position by itself.
+
+    Vaswani et al. 2017, eq. 2, with any of ACTIVATIONS.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_hidden: int | None = None,
+        activation: str = "gelu",
+        bias: bool = True,
+    ):
+        super().__init__()
+        d_hidden = d_hidden or 4 * d_model
+        self.activation = ACTIVATIONS[activation]
+        self.to_hidden = nn.Linear(d_model, d_hidden, bias)
+        self.to_output = nn.Linear(d_hidden, d_model, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.to_output(self.activation(self.to_hidden(x)))
+
+
+class Block(nn.Module):
+    """Attention, then feed-forward, each added to what came in; the norms come first.
+
+    (b t c) -> (b t c). Pre-norm, as GPT-2: Radford et al. 2019, section 2.3.
+    """
+
+    def __init__(
+        self,
+        attention: MultiHeadAttention,
+        feed_forward: FeedForward,
+        norms: tuple,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.attention, self.feed_forward = attention, feed_forward
+        self.attention_norm, self.feed_forward_norm = norms
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, **how) -> Tensor:
+        x = x + self.dropout(self.attention(self.attention_norm(x), **how))
+        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))

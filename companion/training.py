@@ -1,0 +1,225 @@
+"""Training: the loss, AdamW, Muon, schedules, clipping, the loop, evaluation. Chapter 05."""
+
+import math
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy in nats of targets (b t) under logits (b t v).
+
+    Raises ValueError where the two disagree in shape.
+    """
+    if logits.shape[:-1] != targets.shape:
+        raise ValueError(
+            f"logits are for {tuple(logits.shape[:-1])} tokens, targets {tuple(targets.shape)}"
+        )
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten())
+
+
+def warmup_cosine(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
+    """A factor for the learning rate: up to 1 in `warmup` steps, then down to `floor`.
+
+    The way down is half a cosine that ends at step `total`. Loshchilov and Hutter 2016.
+    """
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    progress = min(1.0, (step - warmup) / max(1, total - warmup))
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def noam(step: int, *, d_model: int, warmup: int = 4000) -> float:
+    """The learning rate of the original paper at `step`, counted from 1.
+
+    d_model^-0.5 · min(step^-0.5, step · warmup^-1.5). Vaswani et al. 2017, eq. 3.
+    """
+    if step < 1:
+        raise ValueError(f"step is {step}; the schedule counts from 1")
+    return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2."""
+
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        **defaults,
+    ):
+        adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, adam | defaults)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            self.update([p for p in group["params"] if p.grad is not None], group)
+
+    def update(self, parameters: list[Tensor], group: dict) -> None:
+        beta1, beta2 = group["betas"]
+        for parameter in parameters:
+            state = self.state[parameter]
+            if not state:
+                state["step"] = 0
+                state["mean"] = torch.zeros_like(parameter)
+                state["square"] = torch.zeros_like(parameter)
+            state["step"] += 1
+            mean, square = state["mean"], state["square"]
+            mean.lerp_(parameter.grad, 1 - beta1)
+            square.mul_(beta2).addcmul_(parameter.grad, parameter.grad, value=1 - beta2)
+            root = (
+                square.sqrt()
+                .div_(math.sqrt(1 - beta2 ** state["step"]))
+                .add_(group["eps"])
+            )
+            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            parameter.addcdiv_(
+                mean, root, value=-group["lr"] / (1 - beta1 ** state["step"])
+            )
+
+
+def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
+    """(n rows columns) with all singular values pushed towards 1, to within about 0.3.
+
+    Newton-Schulz steps of a quintic whose coefficients trade accuracy for speed.
+    Jordan et al. 2024 (Muon).
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    wide = matrices.shape[-2] <= matrices.shape[-1]
+    x = matrices if wide else matrices.mT
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(n_steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(
+            x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a
+        )
+    return x if wide else x.mT
+
+
+class Muon(AdamW):
+    """Momentum whose every step is orthogonalised: for the matrices between the layers.
+
+    Embeddings, norms and biases belong in groups with `"muon": False`, which AdamW
+    updates. Raises ValueError for a parameter that is not a matrix. Jordan et al. 2024.
+    """
+
+    def __init__(self, params, lr: float = 0.02, momentum: float = 0.95, **adam):
+        super().__init__(params, lr, momentum=momentum, muon=True, **adam)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if group["muon"] and parameter.dim() != 2:
+                    raise ValueError(
+                        f"Muon takes matrices, not {tuple(parameter.shape)}: put the others"
+                        ' in a group with "muon": False'
+                    )
+
+    def update(self, parameters: list[Tensor], group: dict) -> None:
+        if not group["muon"]:
+            return super().update(parameters, group)
+        same_shape: dict[torch.Size, list[Tensor]] = {}
+        for parameter in parameters:
+            same_shape.setdefault(parameter.shape, []).append(parameter)
+        for (rows, columns), stack in same_shape.items():
+            for parameter in stack:
+                state = self.state[parameter]
+                momentum = state.setdefault("momentum", torch.zeros_like(parameter))
+                momentum.lerp_(parameter.grad, 1 - group["momentum"])
+            ahead = [
+                p.grad.lerp(self.state[p]["momentum"], group["momentum"]) for p in stack
+            ]
+            length = group["lr"] * max(1, rows / columns) ** 0.5
+            updates = orthogonalize(torch.stack(ahead))
+            for parameter, update in zip(stack, updates, strict=True):
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                parameter.sub_(update, alpha=length)
+
+
+def muon(
+    model: nn.Module, lr: float = 0.02, adam_lr: float = 3e-3, weight_decay: float = 0.0
+) -> Muon:
+    """Muon for the matrices in the model's blocks, AdamW for everything else."""
+    matrices = [p for p in model.blocks.parameters() if p.dim() == 2]
+    known = {id(p) for p in matrices}
+    others = [p for p in model.parameters() if id(p) not in known]
+    groups = [{"params": matrices}, {"params": others, "muon": False, "lr": adam_lr}]
+    return Muon(groups, lr, betas=(0.9, 0.95), weight_decay=weight_decay)
+
+
+def clip_gradients(parameters: Iterable[Tensor], limit: float) -> float:
+    """Scale all gradients so that their common norm is at most `limit`; return the norm.
+
+    Pascanu et al. 2013, algorithm 1.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.stack([g.norm() for g in gradients]).norm()
+    if norm > limit:
+        for gradient in gradients:
+            gradient.mul_(limit / (norm + 1e-6))
+    return norm.item()
+
+
+def train(
+    model: nn.Module,
+    optimizer: Optimizer,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    *,
+    clip: float = 1.0,
+    on_step: Callable[[int, float], None] | None = None,
+) -> list[float]:
+    """One optimizer step a batch of (inputs, targets); the losses in nats.
+
+    `on_step(step, loss)` is called after each: the place for a schedule, a picture, a
+    progress bar. Raises ValueError, naming the step, when the loss is not finite.
+    """
+    model.train()
+    losses = []
+    for step, (inputs, targets) in enumerate(batches):
+        loss = next_token_loss(model(inputs), targets)
+        losses.append(loss.item())
+        if not math.isfinite(losses[-1]):
+            raise ValueError(
+                f"the loss is {losses[-1]} at step {step}: lower the learning rate"
+            )
+        optimizer.zero_grad()
+        loss.backward()
+        clip_gradients(model.parameters(), clip)
+        optimizer.step()
+        if on_step:
+            on_step(step, losses[-1])
+    return losses
+
+
+@torch.inference_mode()
+def evaluate(model: nn.Module, tokens: Tensor, batch_size: int = 64) -> float:
+    """Mean loss in nats over all of `tokens`, in consecutive windows of the context.
+
+    Every token but the first is predicted exactly once.
+    """
+    t = model.config.context_length
+    if len(tokens) < 2:
+        raise ValueError(
+            f"{len(tokens)} tokens hold no prediction; at least 2 are needed"
+        )
+    model.eval()
+    inputs, targets = tokens[:-1], tokens[1:]
+    whole = len(inputs) // t * t
+    pairs = [
+        *zip(
+            inputs[:whole].view(-1, t).split(batch_size),
+            targets[:whole].view(-1, t).split(batch_size),
+            strict=True,
+        )
+    ]
+    if whole < len(inputs):
+        pairs.append((inputs[None, whole:], targets[None, whole:]))
+    total = sum(
+        next_token_loss(model(x), y).item() * y.numel() for x, y in pairs if y.numel()
+    )
+    return total / len(targets)
