@@ -1,10 +1,59 @@
-# Two commands do everything: `make lab` and `make test`. `make` alone lists the rest.
-SHELL := /bin/bash
+# Two commands do everything: `make lab` and `make test`. `make` alone lists them all.
+SHELL := bash
 .DEFAULT_GOAL := help
+
 VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
-READY := $(VENV)/ready
-PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
-HAS_VENV := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
+PYTHON := $(BIN)/python
+SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
+NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: help lab test notebooks browser bench lint student lock clean
+.PHONY: help lab test data notebooks browser bench student lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
+		while IFS='|' read -r name what; do printf 'make %-10s %s\n' "$$name" "$$what"; done
+
+lab: data ## open the course in JupyterLab
+	$(PYTHON) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks \
+		$$(test "$$(id -u)" = 0 && echo --allow-root)
+
+test: data ## run all tests, and all notebooks under strict nbval
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m pytest tests -n 2 --dist loadfile
+	$(PYTHON) -m pytest --nbval --nbval-current-env --nbval-cell-timeout=300 notebooks
+
+data: $(VENV)/ready ## set up: the environment, and the data in the cache
+	@$(PYTHON) -m companion.data
+
+notebooks: data ## run the notebooks and store their outputs; ONE=05_training for one
+	$(PYTHON) tests/execute.py $(if $(ONE),notebooks/$(ONE).ipynb,$(NOTEBOOKS))
+
+browser: data ## run the notebooks in JupyterLab under Chromium, with screenshots
+	$(PYTHON) tests/browser.py
+
+bench: data ## measure training and decoding against what others would use
+	$(PYTHON) tests/benchmarks/bench.py
+
+student: data ## write the notebooks without the exercises' solutions to student/
+	$(PYTHON) -m nbconvert --to notebook --output-dir student $(NOTEBOOKS) \
+		--NotebookExporter.preprocessors=tests.student.ClearSolutions
+
+lock: data ## pin every package anew, within the bounds of pyproject.toml
+	$(PYTHON) tests/lock.py
+
+clean: ## remove the environment and what was built; the data cache stays
+	rm -rf $(VENV) build student
+
+$(VENV)/ready: requirements.lock pyproject.toml
+	@for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+		if $$python -c '$(SUITABLE)' 2>/dev/null; then \
+			echo "$$python -m venv $(VENV)"; exec $$python -m venv $(VENV); \
+		fi; \
+	done; \
+	echo "error: Python 3.11 or newer with venv is needed: install python3 and" \
+		"python3-venv (apt), or python@3.13 (brew), or from python.org" >&2; exit 1
+	$(PYTHON) -m pip install --requirement requirements.lock
+	$(PYTHON) -m pip install --no-deps --no-build-isolation --editable .
+	@touch $@

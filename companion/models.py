@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, fields
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import MultiHeadAttention, causal_mask
@@ -94,7 +93,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def _initialize(self, generator: torch.Generator | None) -> None:
-        """Normal with deviation 0.02; residual projections less, the deeper the model."""
+        """Normal, deviation 0.02; residual projections less, the deeper the model."""
         residual_std = 0.02 / math.sqrt(2 * self.config.n_layers)
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
@@ -107,7 +106,7 @@ class GPT(nn.Module):
                 parameter.zero_()
 
     def new_caches(self, capacity: int | None = None) -> list[PreallocatedCache]:
-        """Empty caches, one a layer, for `capacity` positions (the context by default)."""
+        """Empty caches, one a layer, for `capacity` positions (or the context)."""
         capacity = capacity or self.config.context_length
         return [PreallocatedCache(capacity) for _ in self.blocks]
 
@@ -119,15 +118,15 @@ class GPT(nn.Module):
             )
         if end > self.config.context_length:
             raise ValueError(
-                f"{end} positions exceed the context_length ({self.config.context_length})"
+                f"{end} positions exceed context_length ({self.config.context_length})"
             )
         if (
             tokens.numel()
             and not 0 <= tokens.min() <= tokens.max() < self.config.d_vocab
         ):
             raise ValueError(
-                f"tokens run from {tokens.min()} to {tokens.max()}; the vocabulary is 0 to"
-                f" {self.config.d_vocab - 1}"
+                f"tokens run from {tokens.min()} to {tokens.max()}; the vocabulary is"
+                f" 0 to {self.config.d_vocab - 1}"
             )
 
     def forward(self, tokens: Tensor, caches: list | None = None) -> Tensor:

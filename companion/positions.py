@@ -22,7 +22,7 @@ def sinusoidal_at(positions: Tensor, d_model: int) -> Tensor:
 
 
 def pair_angles(positions: Tensor, d: int, base: float = 10_000) -> Tensor:
-    """Radians (... d/2) by which each of d/2 feature pairs turns at `positions` (...)."""
+    """Radians (... d/2) by which each pair of features turns at `positions` (...)."""
     if d % 2:
         raise ValueError(f"{d} features can't be paired: the number must be even")
     speeds = base ** (-torch.arange(0, d, 2, device=positions.device) / d)

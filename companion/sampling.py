@@ -1,7 +1,7 @@
 """Sampling: from logits to tokens, and from a prompt to text. Chapter 06.
 
-`temperature`, `top_k` and `top_p` take logits (... v) and return new ones, so they compose
-in any order; a token that is ruled out has a logit of -inf.
+`temperature`, `top_k` and `top_p` take logits (... v) and return new ones, so they
+compose in any order; a token that is ruled out has a logit of -inf.
 """
 
 import math
@@ -17,7 +17,7 @@ def greedy(logits: Tensor) -> Tensor:
 
 
 def temperature(logits: Tensor, t: float) -> Tensor:
-    """Logits divided by `t`: below 1 sharper, above 1 flatter. ValueError for t <= 0."""
+    """Logits divided by t: below 1 sharper, above 1 flatter. ValueError for t <= 0."""
     if not t > 0:
         raise ValueError(
             f"temperature is {t}; it must be above 0 (use greedy for the limit)"
@@ -26,7 +26,7 @@ def temperature(logits: Tensor, t: float) -> Tensor:
 
 
 def top_k(logits: Tensor, k: int) -> Tensor:
-    """Only the k largest logits stay, exactly k where there are ties. Fan et al. 2018."""
+    """Only the k largest logits stay, exactly k even with ties. Fan et al. 2018."""
     if not 1 <= k <= logits.shape[-1]:
         raise ValueError(f"k is {k}; it must be from 1 to {logits.shape[-1]} tokens")
     values, tokens = logits.topk(k)
@@ -67,9 +67,9 @@ def generate(
     choose: Callable[[Tensor], Tensor] = greedy,
     use_cache: bool = True,
 ) -> Iterator[Tensor]:
-    """`n_new` tokens after the prompt (t) or (b t), each yielded as it comes, () or (b).
+    """`n_new` tokens after the prompt, each yielded as it comes: (t) -> (), (b t) -> (b).
 
-    `choose` turns logits (b v) into tokens (b). With a cache each token is computed once.
+    `choose` turns logits (b v) into tokens (b). With a cache a token is computed once.
     Past the context window the model sees the last context_length tokens, recomputed.
     Raises ValueError for an empty prompt or one of another shape.
     """

@@ -24,7 +24,7 @@ class CharTokenizer:
         return len(self.characters)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`. Raises ValueError for a character outside the vocabulary."""
+        """Token ids of `text`. ValueError for a character outside the vocabulary."""
         try:
             return [self.index[character] for character in text]
         except KeyError as error:

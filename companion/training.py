@@ -1,4 +1,4 @@
-"""Training: the loss, AdamW, Muon, schedules, clipping, the loop, evaluation. Chapter 05."""
+"""Training: loss, AdamW, Muon, schedules, clipping, the loop. Chapter 05."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -14,10 +14,9 @@ def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
     Raises ValueError where the two disagree in shape.
     """
-    if logits.shape[:-1] != targets.shape:
-        raise ValueError(
-            f"logits are for {tuple(logits.shape[:-1])} tokens, targets {tuple(targets.shape)}"
-        )
+    ours, theirs = tuple(logits.shape[:-1]), tuple(targets.shape)
+    if ours != theirs:
+        raise ValueError(f"logits are for {ours} tokens, targets are {theirs}")
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten())
 
 
@@ -116,8 +115,8 @@ class Muon(AdamW):
             for parameter in group["params"]:
                 if group["muon"] and parameter.dim() != 2:
                     raise ValueError(
-                        f"Muon takes matrices, not {tuple(parameter.shape)}: put the others"
-                        ' in a group with "muon": False'
+                        f"Muon takes matrices, not {tuple(parameter.shape)}: put the"
+                        ' others in a group with "muon": False'
                     )
 
     def update(self, parameters: list[Tensor], group: dict) -> None:
@@ -153,7 +152,7 @@ def muon(
 
 
 def clip_gradients(parameters: Iterable[Tensor], limit: float) -> float:
-    """Scale all gradients so that their common norm is at most `limit`; return the norm.
+    """Scale all gradients so that their common norm is at most `limit`; return it.
 
     Pascanu et al. 2013, algorithm 1.
     """

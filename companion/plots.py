@@ -1,0 +1,88 @@
+"""The few figures that chapters share, in one style."""
+
+import time
+
+import matplotlib.pyplot as plt
+from IPython.display import display
+from torch import Tensor
+
+# Okabe and Ito's colours, told apart by colour-blind readers too, in this order.
+COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+
+
+def set_style() -> None:
+    """Text of 12 points or more, quiet axes, a white ground that dark themes keep."""
+    plt.rcParams.update(
+        {
+            "figure.figsize": (8, 4),
+            "figure.facecolor": "white",
+            "figure.constrained_layout.use": True,
+            "font.size": 13,
+            "axes.titlesize": 14,
+            "axes.titlelocation": "left",
+            "axes.prop_cycle": plt.cycler(color=COLORS),
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.alpha": 0.25,
+            "lines.linewidth": 2,
+            "legend.frameon": False,
+            "legend.fontsize": 12,
+            "image.cmap": "Blues",
+        }
+    )
+
+
+def plot_attention(weights: Tensor, tokens: list[str], title: str, axis=None) -> None:
+    """One head's weights (t s) as a picture: rows attend, columns are attended to."""
+    axis = axis or plt.gca()
+    axis.imshow(weights.detach().cpu(), vmin=0, vmax=1)
+    labels = [token.replace("\n", "↵").replace(" ", "␣") for token in tokens]
+    axis.set_xticks(range(len(labels)), labels, fontfamily="monospace", fontsize=12)
+    axis.set_yticks(range(len(labels)), labels, fontfamily="monospace", fontsize=12)
+    axis.set(title=title, xlabel="attended to", ylabel="attends")
+    axis.grid(False)
+
+
+class LiveCurve:
+    """A progress bar over a loss curve, redrawn in place every `every` seconds.
+
+    Pass it as `train`'s `on_step`; `tokens_per_step` is for the speed it reports. Loss
+    is in nats, smoothed over the last 20 steps. `losses` keeps all of them.
+    """
+
+    def __init__(self, n_steps: int, tokens_per_step: int = 0, every: float = 3.0):
+        self.n_steps, self.tokens_per_step, self.every = n_steps, tokens_per_step, every
+        self.losses, self.begin, self.drawn, self.handle = [], time.monotonic(), 0.0, None
+
+    def __call__(self, step: int, loss: float) -> None:
+        self.losses.append(loss)
+        if step + 1 == self.n_steps or time.monotonic() - self.drawn > self.every:
+            self.draw()
+
+    def draw(self) -> None:
+        """Draw what there is so far."""
+        n, seconds = len(self.losses), time.monotonic() - self.begin
+        figure, (bar, axis) = plt.subplots(2, height_ratios=(1, 12))
+        bar.barh(0, n, color=COLORS[2])
+        bar.set(xlim=(0, self.n_steps), title=self.report(n, seconds))
+        bar.axis("off")
+        axis.plot(self.losses, alpha=0.3)
+        smooth = [sum(w := self.losses[max(0, i - 19) : i + 1]) / len(w) for i in range(n)]
+        axis.plot(smooth, color=COLORS[0])
+        axis.set(xlim=(0, self.n_steps), xlabel="step", ylabel="loss (nats)")
+        plt.close(figure)
+        if self.handle:
+            self.handle.update(figure)
+        else:
+            self.handle = display(figure, display_id=True)
+        self.drawn = time.monotonic()
+
+    def report(self, n: int, seconds: float) -> str:
+        """Step, loss, speed and time left in one line."""
+        left = seconds / n * (self.n_steps - n)
+        speed = f"{n * self.tokens_per_step / seconds:,.0f} tokens/s, "
+        return (
+            f"step {n} of {self.n_steps}, loss {self.losses[-1]:.2f}, "
+            f"{speed if self.tokens_per_step else ''}{left:.0f} s left"
+        )
