@@ -9,7 +9,7 @@ from . import plots
 
 
 def setup(seed: int) -> torch.Generator:
-    """Seed PyTorch, set the style of the figures; the generator the chapter draws from."""
+    """Seed PyTorch, style the figures; return the generator that the chapter uses."""
     torch.manual_seed(seed)
     plots.set_style()
     return torch.Generator().manual_seed(seed)

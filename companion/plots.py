@@ -52,8 +52,9 @@ class LiveCurve:
     """
 
     def __init__(self, n_steps: int, tokens_per_step: int = 0, every: float = 3.0):
-        self.n_steps, self.tokens_per_step, self.every = n_steps, tokens_per_step, every
-        self.losses, self.begin, self.drawn, self.handle = [], time.monotonic(), 0.0, None
+        self.n_steps, self.tokens_per_step = n_steps, tokens_per_step
+        self.every, self.begin, self.drawn = every, time.monotonic(), 0.0
+        self.losses, self.handle = [], None
 
     def __call__(self, step: int, loss: float) -> None:
         self.losses.append(loss)
@@ -68,8 +69,8 @@ class LiveCurve:
         bar.set(xlim=(0, self.n_steps), title=self.report(n, seconds))
         bar.axis("off")
         axis.plot(self.losses, alpha=0.3)
-        smooth = [sum(w := self.losses[max(0, i - 19) : i + 1]) / len(w) for i in range(n)]
-        axis.plot(smooth, color=COLORS[0])
+        recent = [self.losses[max(0, i - 19) : i + 1] for i in range(n)]
+        axis.plot([sum(window) / len(window) for window in recent], color=COLORS[0])
         axis.set(xlim=(0, self.n_steps), xlabel="step", ylabel="loss (nats)")
         plt.close(figure)
         if self.handle:

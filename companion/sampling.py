@@ -67,7 +67,7 @@ def generate(
     choose: Callable[[Tensor], Tensor] = greedy,
     use_cache: bool = True,
 ) -> Iterator[Tensor]:
-    """`n_new` tokens after the prompt, each yielded as it comes: (t) -> (), (b t) -> (b).
+    """`n_new` tokens after a prompt, each yielded as it comes: (t) -> (), (b t) -> (b).
 
     `choose` turns logits (b v) into tokens (b). With a cache a token is computed once.
     Past the context window the model sees the last context_length tokens, recomputed.

@@ -1,0 +1,224 @@
+"""Run notebooks as a reader does: `python tests/browser.py [NOTEBOOK ...]`.
+
+JupyterLab runs each from top to bottom in Chromium. Pictures: build/browser/.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from playwright.sync_api import Error, TimeoutError, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "build" / "browser"
+START_SECONDS, RUN_SECONDS = 90, 300
+CHROMIUM = "chromium chromium-browser google-chrome chrome".split()
+CHROMIUM.append("/Applications/Chromium.app/Contents/MacOS/Chromium")
+INSTALL = (
+    "Chromium not found: `apt-get install chromium` (Debian, Ubuntu) or "
+    "`brew install --cask chromium` (macOS), or set CHROMIUM to its path"
+)
+FLAGS = (
+    "--no-sandbox --disable-dev-shm-usage --disable-gpu "
+    "--disable-background-networking --no-first-run"
+)
+PRIVATE = (
+    "JUPYTER_CONFIG_DIR JUPYTER_DATA_DIR JUPYTERLAB_SETTINGS_DIR "
+    "JUPYTERLAB_WORKSPACES_DIR IPYTHONDIR"
+)
+NEWS = "@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+NO_NEWS = '{"fetchNews": "false", "checkForUpdates": false}'
+
+NOTEBOOK = "jupyterapp.shell.currentWidget"
+OPENED = "window.jupyterapp?.shell.currentWidget?.context?.isReady"
+# Before the kernel has answered, running all cells does nothing, silently.
+CONNECTED = f"{NOTEBOOK}.sessionContext.session?.kernel?.info"
+RUN = f"""() => {{
+    const end = how => {{ window.end ??= how; }};
+    {NOTEBOOK}.sessionContext.statusChanged.connect((_, status) =>
+        /restarting|dead/.test(status) && end('the kernel died'));
+    jupyterapp.commands.execute('notebook:run-all-cells').finally(() => end('done'));
+}}"""
+CELLS = f"{NOTEBOOK}.content.model.sharedModel.toJSON().cells"
+TO_TOP = f"panel => {{ {NOTEBOOK}.content.activeCellIndex = 0; panel.scrollTo(0, 0); }}"
+# An empty screen follows the last cell.
+AT_END = f"""panel => {{
+    const last = {NOTEBOOK}.content.widgets.at(-1).node;
+    const bottom = node => node.getBoundingClientRect().bottom;
+    return (last.isConnected && bottom(last) <= bottom(panel))
+        || panel.scrollTop + panel.clientHeight >= panel.scrollHeight - 1;
+}}"""
+SHUT_DOWN = "() => jupyterapp.serviceManager.sessions.shutdownAll().then(() => true)"
+
+
+def copy_blank(path, folder):
+    """Copy a notebook without its outputs, so that only those of this run count."""
+    notebook = json.loads(path.read_text("utf-8"))
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            cell.update(outputs=[], execution_count=None)
+    (folder / path.name).write_text(json.dumps(notebook), "utf-8")
+
+
+def wait_for_server(server, address, log):
+    """Return when the server answers; exit with its log if it does not."""
+    # A proxy set in the environment is not for this machine's own address.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + START_SECONDS
+    while server.poll() is None and time.monotonic() < deadline:
+        with suppress(OSError):
+            return opener.open(address, timeout=5).close()
+        time.sleep(0.2)
+    sys.exit("JupyterLab did not start:\n" + log.read_text("utf-8", "replace"))
+
+
+@contextmanager
+def jupyterlab(folder):
+    """Serve folder/notebooks; yield the address, with {} for a notebook's name."""
+    private = {name: str(folder / name) for name in PRIVATE.split()}
+    news = folder / "JUPYTERLAB_SETTINGS_DIR" / NEWS
+    news.parent.mkdir(parents=True)
+    news.write_text(NO_NEWS)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    token = secrets.token_hex(16)
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={port}"]
+    command += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"]
+    command += ["--expose-app-in-browser"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command += ["--allow-root"]
+    log = folder / "log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            command,
+            cwd=folder / "notebooks",
+            env=os.environ | private,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C is for this script, which ends the server
+        )
+    try:
+        base = f"http://127.0.0.1:{port}"
+        wait_for_server(server, f"{base}/api/status?token={token}", log)
+        yield f"{base}/lab/tree/{{}}?reset&token={token}"
+    finally:
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+
+def wait(page, seconds, condition, complaint):
+    """Wait until a condition holds in the page; raise the complaint if it doesn't."""
+    try:
+        page.wait_for_function(condition, timeout=1000 * seconds, polling=200)
+    except TimeoutError:
+        raise Error(f"{complaint} within {seconds} s") from None
+
+
+def photograph(page, name):
+    """Save the whole notebook, a screen at a time: NAME-01.png, NAME-02.png, ..."""
+    panel = page.locator(".jp-NotebookPanel .jp-WindowedPanel-outer")
+    panel.evaluate(TO_TOP)
+    for number in range(1, 100):
+        page.wait_for_timeout(400)  # a cell is drawn only when it comes into view
+        page.screenshot(path=PICTURES / f"{name}-{number:02}.png")
+        if panel.evaluate(AT_END):
+            break
+        panel.evaluate("panel => panel.scrollBy(0, panel.clientHeight - 60)")
+
+
+def judge(cells):
+    """Return how many code cells ran, and what went wrong in which."""
+    code = [c for c in cells if c["cell_type"] == "code" and c["source"].strip()]
+    skipped, problems = [], []
+    for number, cell in enumerate(code, 1):
+        place = f"cell [{number}] `{cell['source'].strip().splitlines()[0]}`"
+        if cell["execution_count"] is None:
+            skipped.append(place)
+        errors = [o for o in cell["outputs"] if o["output_type"] == "error"]
+        if errors and "raises-exception" not in cell["metadata"].get("tags", []):
+            reason = "".join(errors[0]["evalue"].strip().splitlines()[:1])
+            problems.append(f"{place}: {errors[0]['ename']}: {reason}")
+    if skipped:
+        more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
+        problems.append(f"{skipped[0]}{more} did not run")
+    return len(code) - len(skipped), problems
+
+
+def check(browser, address, path):
+    """Run one notebook, print its line, and return whether it is in order."""
+    name = path.stem
+    for old in PICTURES.glob(f"{name}-[0-9][0-9].png"):
+        old.unlink()
+    started, n_run, problems = time.monotonic(), 0, []
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    page.on("pageerror", lambda error: problems.append(f"page error: {error}"))
+    try:
+        where = address.format(urllib.parse.quote(path.name))
+        page.goto(where, timeout=1000 * START_SECONDS)
+        wait(page, START_SECONDS, OPENED, "the notebook did not open")
+        wait(page, START_SECONDS, CONNECTED, "the kernel did not answer")
+        page.evaluate(RUN)
+        try:
+            wait(page, RUN_SECONDS, "window.end", "the run did not end")
+            end = page.evaluate("window.end")
+            problems += [end] if end != "done" else []
+        finally:
+            n_run, wrong = judge(page.evaluate(CELLS))
+            problems += wrong
+        photograph(page, name)
+    except Error as error:
+        problems.append(error.message.splitlines()[0])
+        with suppress(Error):
+            page.screenshot(path=PICTURES / f"{name}-01.png")
+    verdict = " ".join("; ".join(problems).split()) or "ok"
+    seconds = time.monotonic() - started
+    print(f"{name}: {n_run} code cells, {seconds:.1f} s, {verdict}", flush=True)
+    with suppress(Error):  # a kernel left behind would slow down the next notebook
+        wait(page, 30, SHUT_DOWN, "the kernel did not stop")
+    page.close()
+    return verdict == "ok"
+
+
+def main(arguments):
+    """Check the notebooks named, or all of the course; return the exit status."""
+    wanted = [os.environ["CHROMIUM"]] if os.environ.get("CHROMIUM") else CHROMIUM
+    chromium = next(filter(None, map(shutil.which, wanted)), None)
+    if chromium is None:
+        sys.exit(INSTALL)
+    paths = [Path(a) for a in arguments] or sorted(ROOT.glob("notebooks/*.ipynb"))
+    missing = [str(path) for path in paths if not path.is_file()]
+    if missing or not paths:
+        sys.exit(f"no such notebook: {' '.join(missing) or 'notebooks/*.ipynb'}")
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    # Being terminated must unwind the stack too, or the server would live on.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        copies = Path(folder, "notebooks")
+        copies.mkdir()
+        for path in paths:
+            copy_blank(path, copies)
+        with jupyterlab(Path(folder)) as address, sync_playwright() as playwright:
+            chrome = playwright.chromium
+            browser = chrome.launch(executable_path=chromium, args=FLAGS.split())
+            good = [check(browser, address, path) for path in paths]
+            browser.close()
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,156 @@
+"""Blocks against PyTorch's and transformers' modules with the same weights."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
+from transformers.activations import NewGELUActivation
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+from companion import (
+    Block,
+    FeedForward,
+    LayerNorm,
+    MultiHeadAttention,
+    RMSNorm,
+    causal_mask,
+    gelu,
+    gelu_tanh,
+    squared_relu,
+)
+from companion.blocks import ACTIVATIONS
+
+X = torch.linspace(-6, 6, 97)
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def shaken(module, seed=0):
+    """The module with every parameter drawn anew, gains and biases too."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(0, 0.5, generator=generator)
+    return module
+
+
+# At 0.003 the variance is about as small as eps, so that the place of eps is seen.
+@pytest.mark.parametrize("scale", [1.0, 0.003])
+@pytest.mark.parametrize("bias", [True, False])
+def test_layer_norm_is_pytorchs_and_equation_4(bias, scale):
+    ours, theirs = shaken(LayerNorm(6, bias)), nn.LayerNorm(6, bias=bias)
+    state = {"weight": ours.gain} | ({"bias": ours.bias} if bias else {})
+    theirs.load_state_dict(state)
+    x = scale * random(2, 3, 6) + 1
+    assert_close(ours(x), theirs(x), atol=1e-5, rtol=0)
+    for row, normed in zip(
+        x.flatten(0, 1).double(), ours(x).flatten(0, 1), strict=True
+    ):
+        mean = sum(row) / 6
+        variance = sum((row - mean) ** 2) / 6
+        expected = ours.gain * (row - mean) / (variance + 1e-5).sqrt()
+        expected = expected + (ours.bias if bias else 0)
+        assert_close(normed, expected.float(), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.003])
+def test_rms_norm_is_llamas_and_takes_no_mean_off(scale):
+    ours, theirs = shaken(RMSNorm(6)), LlamaRMSNorm(6, eps=1e-5)
+    theirs.load_state_dict({"weight": ours.gain})
+    x = scale * (random(2, 3, 6) + 1)
+    assert_close(ours(x), theirs(x), atol=1e-5, rtol=0)
+    squares = x.square().sum(-1, keepdim=True) / 6
+    expected = ours.gain * x / (squares + 1e-5).sqrt()
+    assert_close(ours(x), expected, atol=1e-5, rtol=0)
+
+
+def test_norms_begin_with_a_gain_of_1_and_without_a_bias():
+    x = random(4, 6)
+    assert_close(LayerNorm(6)(x), F.layer_norm(x, (6,)))
+    assert_close(RMSNorm(6)(x), F.rms_norm(x, (6,), eps=1e-5))
+    assert [name for name, _ in RMSNorm(6).named_parameters()] == ["gain"]
+    assert [name for name, _ in LayerNorm(6, False).named_parameters()] == ["gain"]
+
+
+def test_gelu_is_x_times_the_normal_distribution():
+    by_hand = torch.tensor([x * 0.5 * math.erfc(-x / 2**0.5) for x in X.tolist()])
+    for ours in (gelu, ACTIVATIONS["gelu"]):
+        assert_close(ours(X), by_hand, atol=1e-6, rtol=0)
+        assert_close(ours(X), F.gelu(X), atol=1e-6, rtol=0)
+
+
+def test_gelu_tanh_is_gpt2s_and_not_the_exact_one():
+    for ours in (gelu_tanh, ACTIVATIONS["gelu_tanh"]):
+        assert_close(ours(X), NewGELUActivation()(X), atol=1e-6, rtol=0)
+        assert_close(ours(X), F.gelu(X, approximate="tanh"), atol=1e-6, rtol=0)
+    assert (gelu_tanh(X) - gelu(X)).abs().max() > 1e-4
+
+
+def test_relu_and_its_square_are_zero_below_zero():
+    by_hand = [max(x, 0.0) for x in X.tolist()]
+    assert ACTIVATIONS["relu"](X).tolist() == by_hand
+    squares = torch.tensor([x * x for x in by_hand])
+    for ours in (squared_relu, ACTIVATIONS["squared_relu"]):
+        assert_close(ours(X), squares, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation, theirs", [("gelu", nn.GELU), ("relu", nn.ReLU)])
+def test_feed_forward_is_two_linear_maps_around_an_activation(activation, theirs, bias):
+    ours = shaken(FeedForward(6, 10, activation, bias))
+    layers = nn.Sequential(nn.Linear(6, 10, bias), theirs(), nn.Linear(10, 6, bias))
+    layers.load_state_dict(
+        dict(zip(layers.state_dict(), ours.state_dict().values(), strict=True))
+    )
+    x = random(2, 3, 6)
+    assert_close(ours(x), layers(x), atol=1e-5, rtol=1e-5)
+
+
+def test_the_hidden_layer_is_four_times_as_wide_unless_told():
+    sizes = [tuple(p.shape) for p in FeedForward(6).parameters()]
+    assert sizes == [(24, 6), (24,), (6, 24), (6,)]
+
+
+def new_block(dropout=0.0) -> Block:
+    attention = MultiHeadAttention(12, 3)
+    norms = (LayerNorm(12), LayerNorm(12))
+    return shaken(Block(attention, FeedForward(12, 20, "relu"), norms, dropout))
+
+
+def test_a_block_is_pytorchs_pre_norm_encoder_layer():
+    ours = new_block()
+    theirs = nn.TransformerEncoderLayer(
+        12, 3, 20, dropout=0.0, activation="relu", batch_first=True, norm_first=True
+    )
+    a, f = ours.attention, ours.feed_forward
+    to_heads = (a.to_queries, a.to_keys, a.to_values)
+    theirs.load_state_dict(
+        {
+            "self_attn.in_proj_weight": torch.cat([part.weight for part in to_heads]),
+            "self_attn.in_proj_bias": torch.cat([part.bias for part in to_heads]),
+            "self_attn.out_proj.weight": a.to_output.weight,
+            "self_attn.out_proj.bias": a.to_output.bias,
+            "linear1.weight": f.to_hidden.weight,
+            "linear1.bias": f.to_hidden.bias,
+            "linear2.weight": f.to_output.weight,
+            "linear2.bias": f.to_output.bias,
+            "norm1.weight": ours.attention_norm.gain,
+            "norm1.bias": ours.attention_norm.bias,
+            "norm2.weight": ours.feed_forward_norm.gain,
+            "norm2.bias": ours.feed_forward_norm.bias,
+        }
+    )
+    x, mask = random(2, 5, 12), causal_mask(5)
+    expected = theirs(x, src_mask=~mask)
+    assert_close(ours(x, mask=mask), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_dropout_falls_on_both_branches_in_training_alone():
+    x, block = random(2, 5, 12), new_block(dropout=1.0)
+    assert torch.equal(block.train()(x), x)
+    assert_close(block.eval()(x), new_block().eval()(x))

@@ -1,0 +1,359 @@
+"""Training against torch.optim, torch.nn.utils, and loops written out."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
+
+from companion import (
+    GPT,
+    AdamW,
+    GPTConfig,
+    Muon,
+    batches,
+    clip_gradients,
+    evaluate,
+    muon,
+    next_token_loss,
+    noam,
+    orthogonalize,
+    train,
+    warmup_cosine,
+)
+
+T = 5  # the context
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def random(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=seeded(seed), dtype=dtype)
+
+
+def random_tokens(*shape, seed=0):
+    return torch.randint(13, shape, generator=seeded(seed))
+
+
+def tiny_gpt(**how) -> GPT:
+    sizes = {"d_vocab": 13, "context_length": T, "d_model": 8, "n_heads": 2}
+    return GPT(GPTConfig(**sizes, n_layers=1, **how), seeded())
+
+
+def copies(model: nn.Module) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 4), (2, 3, 4)])
+def test_the_loss_is_the_mean_surprise_at_the_targets(shape):
+    logits, targets = 3 * random(*shape, 13), random_tokens(*shape)
+    surprises = []
+    pairs = zip(logits.view(-1, 13).tolist(), targets.flatten().tolist(), strict=True)
+    for row, target in pairs:
+        surprises.append(math.log(sum(map(math.exp, row))) - row[target])
+    expected = sum(surprises) / len(surprises)
+    assert next_token_loss(logits, targets).item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_logits_and_targets_of_other_shapes_are_refused():
+    with pytest.raises(ValueError, match=r"\(2, 4\).*\(2, 3\)"):
+        next_token_loss(random(2, 4, 13), random_tokens(2, 3))
+    with pytest.raises(ValueError, match=r"\(2, 6\).*\(3, 4\)"):
+        next_token_loss(random(2, 6, 13), random_tokens(3, 4))
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.1])
+@pytest.mark.parametrize("warmup", [0, 1, 10])
+def test_warmup_rises_evenly_to_1_and_the_cosine_falls_to_the_floor(warmup, floor):
+    how = {"warmup": warmup, "total": warmup + 40, "floor": floor}
+    factors = [warmup_cosine(step, **how) for step in range(warmup + 60)]
+    up, down = factors[: warmup + 1], factors[warmup : warmup + 41]
+    assert up == pytest.approx([(i + 1) / len(up) for i in range(len(up))])
+    assert down[0] == 1
+    assert all(a > b for a, b in zip(down, down[1:], strict=False))
+    assert down[20] == pytest.approx((1 + floor) / 2)
+    assert down[10] - floor == pytest.approx((1 - floor) * (2 + 2**0.5) / 4)
+    assert factors[warmup + 40 :] == pytest.approx([floor] * 20)
+
+
+def test_a_schedule_of_warmup_alone_divides_by_no_zero():
+    assert warmup_cosine(5, warmup=5, total=5, floor=0.2) in (1.0, 0.2)
+
+
+@pytest.mark.parametrize("d_model, warmup", [(512, 4000), (64, 10)])
+def test_noam_is_equation_3_with_its_peak_at_the_end_of_warmup(d_model, warmup):
+    rates = [noam(s, d_model=d_model, warmup=warmup) for s in range(1, 2 * warmup)]
+    for step in (1, 2, warmup - 1, warmup, warmup + 1, 2 * warmup - 1):
+        after, before = 1 / math.sqrt(step), step / math.sqrt(warmup**3)
+        expected = (before if step < warmup else after) / math.sqrt(d_model)
+        assert rates[step - 1] == pytest.approx(expected)
+    assert rates.index(max(rates)) + 1 == warmup
+    assert rates[0] == noam(1, d_model=d_model, warmup=warmup) > 0
+
+
+def test_noam_counts_from_1():
+    with pytest.raises(ValueError, match="step is 0"):
+        noam(0, d_model=8)
+
+
+@pytest.mark.parametrize("eps", [1e-8, 1e-2])
+def test_adamw_is_pytorchs_over_200_steps_with_two_groups_and_a_schedule(eps):
+    def run(optimizer_class):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+        unused = nn.Parameter(torch.ones(3))
+        groups = [
+            {"params": [net[0].weight, net[2].weight], "weight_decay": 0.3},
+            {"params": [net[0].bias, net[2].bias, unused], "lr": 0.004},
+        ]
+        how = {"lr": 0.01, "betas": (0.8, 0.95), "eps": eps, "weight_decay": 0.0}
+        optimizer = optimizer_class(groups, **how)
+        for step in range(200):
+            x = random(16, 4, seed=step, dtype=torch.float64)
+            optimizer.zero_grad()
+            F.mse_loss(net(x), x[:, :3].sin()).backward()
+            optimizer.step()
+            if step == 100:
+                optimizer.param_groups[0]["lr"] = 0.002
+        return copies(net) + [unused]
+
+    assert_close(run(AdamW), run(torch.optim.AdamW), atol=1e-6, rtol=0)
+
+
+def test_adamw_has_pytorchs_defaults():
+    ours, theirs = (
+        kind([nn.Parameter(torch.ones(2))]).param_groups[0]
+        for kind in (AdamW, torch.optim.AdamW)
+    )
+    for name in ("lr", "betas", "eps", "weight_decay"):
+        assert ours[name] == theirs[name]
+
+
+def test_a_saved_adamw_goes_on_where_it_stopped():
+    def run(n_steps, saved=None):
+        model = tiny_gpt()
+        optimizer = AdamW(model.parameters(), 0.01)
+        if saved:
+            model.load_state_dict(saved[0])
+            optimizer.load_state_dict(saved[1])
+        train(model, optimizer, [(random_tokens(2, T), random_tokens(2, T))] * n_steps)
+        return model.state_dict(), optimizer.state_dict()
+
+    assert_close(run(3, run(4))[0], run(7)[0], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("limit", [0.01, 1.0, 1e3])
+def test_clipping_is_pytorchs(limit):
+    def gradients():
+        parameters = [nn.Parameter(torch.ones(n, 3)) for n in (2, 5, 1)]
+        for i, parameter in enumerate(parameters):
+            parameter.grad = random(*parameter.shape, seed=i)
+        return [*parameters, nn.Parameter(torch.ones(2))]
+
+    ours, theirs = gradients(), gradients()
+    norm = clip_gradients(iter(ours), limit)
+    expected = nn.utils.clip_grad_norm_(theirs, limit)
+    assert norm == pytest.approx(expected.item(), rel=1e-6)
+    for a, b in zip(ours[:3], theirs[:3], strict=True):
+        assert_close(a.grad, b.grad, atol=1e-6, rtol=0)
+    assert ours[3].grad is None
+
+
+SHAPES = {"wide": (1, 6, 16), "tall": (1, 16, 6), "square": (1, 8, 8)}
+SHAPES["batch of wide"], SHAPES["batch of tall"] = (3, 4, 10), (3, 10, 4)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_orthogonalize_keeps_directions_and_makes_lengths_about_1(shape, scale):
+    matrices = scale * random(*shape)
+    out = orthogonalize(matrices)
+    assert out.shape == matrices.shape
+    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
+    turned = left.mT @ out @ right.mT  # diagonal, if the singular vectors are kept
+    lengths = turned.diagonal(dim1=-2, dim2=-1)
+    assert_close(turned, torch.diag_embed(lengths), atol=1e-4, rtol=0)
+    assert lengths.min() > 0.5 and lengths.max() < 1.5
+    values = torch.linalg.svdvals(out)
+    assert values.min() > 0.5 and values.max() < 1.5
+
+
+def test_orthogonalize_treats_every_matrix_of_a_batch_by_itself():
+    matrices = random(3, 4, 10) * torch.tensor([1e-2, 1.0, 1e2])[:, None, None]
+    alone = torch.cat([orthogonalize(matrix[None]) for matrix in matrices])
+    assert_close(orthogonalize(matrices), alone, atol=1e-5, rtol=0)
+
+
+def test_orthogonalize_leaves_zeros_and_its_input_alone():
+    matrices = random(2, 4, 4)
+    copy = matrices.clone()
+    orthogonalize(matrices)
+    assert torch.equal(matrices, copy)
+    assert (orthogonalize(torch.zeros(1, 3, 5)) == 0).all()
+
+
+def newton_schulz(g, n_steps=5):
+    """X <- a X + b (X Xᵀ) X + c (X Xᵀ)² X, for one wide or tall matrix."""
+    x = g / g.norm()
+    for _ in range(n_steps):
+        x = 3.4445 * x - 4.7750 * (x @ x.T) @ x + 2.0315 * (x @ x.T) @ (x @ x.T) @ x
+    return x
+
+
+def test_muon_is_the_loop_over_single_matrices_and_adamw_is_elsewhere():
+    shapes = [(4, 6), (6, 4), (4, 6), (5, 5), (12, 3)]
+    ours = [nn.Parameter(random(*s, seed=i)) for i, s in enumerate(shapes)]
+    frozen = nn.Parameter(random(4, 6))
+    theirs = [p.detach().clone() for p in ours]
+    vector = nn.Parameter(random(7))
+    other = nn.Parameter(vector.detach().clone())
+    adam = {"betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.1}
+    slow = {"params": [vector], "muon": False, "lr": 0.3}
+    optimizer = Muon([{"params": [*ours, frozen]}, slow], 0.05, momentum=0.9, **adam)
+    reference = torch.optim.AdamW([other], 0.3, **adam)
+    buffers = [torch.zeros(s) for s in shapes]
+    for step in range(5):
+        for i, (p, x) in enumerate(zip(ours, theirs, strict=True)):
+            p.grad = g = random(*p.shape, seed=100 * step + i)
+            buffers[i] = 0.9 * buffers[i] + 0.1 * g
+            ahead = 0.9 * buffers[i] + 0.1 * g  # Nesterov's
+            rows, columns = g.shape
+            u = newton_schulz(ahead) if rows <= columns else newton_schulz(ahead.T).T
+            longer = math.sqrt(rows / columns) if rows > columns else 1.0
+            x -= 0.05 * (0.1 * x + longer * u)
+        vector.grad = random(7, seed=step)
+        other.grad = vector.grad.clone()
+        optimizer.step()
+        reference.step()
+    for p, x in zip(ours, theirs, strict=True):
+        assert_close(p.detach(), x, atol=1e-5, rtol=0)
+    assert_close(vector, other, atol=1e-6, rtol=0)
+    assert torch.equal(frozen, random(4, 6)), "no gradient, no step"
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3, 4), ()])
+def test_muon_refuses_what_is_no_matrix(shape):
+    parameter = nn.Parameter(torch.ones(shape))
+    message = str(shape).replace("(", r"\(").replace(")", r"\)")
+    with pytest.raises(ValueError, match=message):
+        Muon([parameter])
+    Muon([{"params": [parameter], "muon": False}])
+
+
+def test_the_default_muon_has_every_parameter_once_and_only_block_matrices_by_muon():
+    model = tiny_gpt()
+    optimizer = muon(model, 0.02, 0.003)
+    given = [p for group in optimizer.param_groups for p in group["params"]]
+    assert sorted(map(id, given)) == sorted(map(id, model.parameters()))
+    names = {id(p): name for name, p in model.named_parameters()}
+    for group in optimizer.param_groups:
+        assert group["lr"] == (0.02 if group["muon"] else 0.003)
+        for parameter in group["params"]:
+            name = names[id(parameter)]
+            inside = name.startswith("blocks.") and "norm" not in name
+            assert group["muon"] == (inside and name.endswith(".weight"))
+
+
+@pytest.mark.parametrize("optimizer", [muon, lambda m: AdamW(m.parameters(), 0.01)])
+def test_training_learns_a_repeated_batch(optimizer):
+    model, tokens = tiny_gpt(), random_tokens(2, T + 1)
+    losses = train(model, optimizer(model), [(tokens[:, :-1], tokens[:, 1:])] * 200)
+    assert len(losses) == 200
+    assert losses[0] == pytest.approx(math.log(13), abs=0.1)
+    assert losses[-1] < 0.3
+
+
+def test_train_is_the_plain_loop_of_pytorch():
+    def data():
+        tokens, generator = random_tokens(200), seeded(1)
+        how = {"batch_size": 3, "context_length": T, "n_steps": 6}
+        return batches(tokens, **how, generator=generator)
+
+    ours, theirs = tiny_gpt(), tiny_gpt()
+    seen = []
+    optimizer = torch.optim.SGD(ours.parameters(), 0.5, momentum=0.9)
+    how = {"clip": 0.2, "on_step": lambda step, loss: seen.append((step, loss))}
+    losses = train(ours, optimizer, data(), **how)
+    optimizer = torch.optim.SGD(theirs.parameters(), 0.5, momentum=0.9)
+    expected = []
+    for inputs, targets in data():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(theirs(inputs).flatten(0, 1), targets.flatten())
+        loss.backward()
+        nn.utils.clip_grad_norm_(theirs.parameters(), 0.2)
+        optimizer.step()
+        expected.append(loss.item())
+    assert losses == pytest.approx(expected, abs=1e-5)
+    assert_close(copies(ours), copies(theirs), atol=1e-6, rtol=0)
+    assert seen == list(enumerate(losses))
+
+
+@pytest.mark.parametrize("clip", [0.01, 0.1])
+def test_one_step_of_gradient_descent_is_as_long_as_the_clip(clip):
+    model = tiny_gpt()
+    before = copies(model)
+    batch = (random_tokens(2, T), random_tokens(2, T, seed=1))
+    train(model, torch.optim.SGD(model.parameters(), 1.0), [batch], clip=clip)
+    steps = [a - b for a, b in zip(copies(model), before, strict=True)]
+    length = sum(step.square().sum().item() for step in steps) ** 0.5
+    assert length == pytest.approx(clip, rel=1e-3)
+
+
+@pytest.mark.parametrize("broken", [0, 3])
+def test_a_loss_that_is_not_finite_stops_at_its_step_and_leaves_the_weights(broken):
+    model, good = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
+    optimizer, norm = AdamW(model.parameters()), model.norm.gain
+    if broken == 0:
+        norm.data.fill_(math.nan)
+
+    def spoil(step, loss):
+        if step == broken - 1:
+            norm.data.fill_(math.nan)
+
+    with pytest.raises(ValueError, match=f"nan at step {broken}:"):
+        train(model, optimizer, [good] * 6, on_step=spoil)
+    assert model.embedding.weight.isfinite().all()
+
+
+def test_train_trains_with_dropout_and_evaluate_measures_without():
+    model, tokens = tiny_gpt(dropout=0.5), random_tokens(30)
+    assert evaluate(model, tokens) == evaluate(model, tokens)
+    modes = []
+    model.register_forward_hook(lambda *call: modes.append(model.training))
+    batch = (random_tokens(2, T), random_tokens(2, T))
+    train(model, AdamW(model.parameters()), [batch])
+    assert modes == [True]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+@pytest.mark.parametrize("n", [2, T, T + 1, T + 2, 2 * T + 1, 3 * T + 3, 5 * T])
+@torch.no_grad()
+def test_evaluate_predicts_every_token_but_the_first_once(n, batch_size):
+    model, tokens = tiny_gpt(), random_tokens(n)
+    for parameter in model.parameters():
+        parameter.add_(random(*parameter.shape), alpha=0.3)
+    surprises = []
+    for i in range(1, n):
+        start = (i - 1) // T * T  # the window in which token i is predicted
+        logits = model(tokens[None, start:i])[0, -1]
+        surprises.append(-logits.log_softmax(-1)[tokens[i]].item())
+    expected = sum(surprises) / (n - 1)
+    assert evaluate(model, tokens, batch_size) == pytest.approx(expected, abs=1e-5)
+
+
+def test_evaluate_changes_no_weight_and_keeps_no_graph():
+    model = tiny_gpt()
+    before = copies(model)
+    evaluate(model, random_tokens(20))
+    assert all(map(torch.equal, before, model.parameters()))
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_text_without_a_prediction_is_not_evaluated(n):
+    with pytest.raises(ValueError, match=f"^{n} tokens .* 2"):
+        evaluate(tiny_gpt(), random_tokens(n))
