@@ -8,7 +8,7 @@ PYTHON := $(BIN)/python
 SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: help lab test data notebooks browser bench student lock clean
+.PHONY: help lab test data notebooks browser bench student pictures lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -37,8 +37,10 @@ bench: data ## measure training and decoding against what others would use
 	$(PYTHON) tests/benchmarks/bench.py
 
 student: data ## write the notebooks without the exercises' solutions to student/
-	$(PYTHON) -m nbconvert --to notebook --output-dir student $(NOTEBOOKS) \
-		--NotebookExporter.preprocessors=tests.student.ClearSolutions
+	$(PYTHON) tests/student.py
+
+pictures: data ## renew the README's pictures from chapter 05
+	$(PYTHON) tests/pictures.py
 
 lock: data ## pin every package anew, within the bounds of pyproject.toml
 	$(PYTHON) tests/lock.py

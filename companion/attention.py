@@ -42,26 +42,19 @@ def padding_mask(lengths: Tensor, n_keys: int) -> Tensor:
 
 def check_attention(queries: Tensor, keys: Tensor, mask: Tensor | None) -> None:
     """Raise ValueError where sizes or dtypes do not fit together."""
-    if queries.shape[-1] != keys.shape[-1]:
-        raise ValueError(
-            f"queries have {queries.shape[-1]} features and keys {keys.shape[-1]}"
-        )
+    (t, d), (s, d_keys) = queries.shape[-2:], keys.shape[-2:]
+    if d != d_keys:
+        raise ValueError(f"queries have {d} features and keys {d_keys}")
     if queries.dtype != keys.dtype:
         raise ValueError(f"queries are {queries.dtype} and keys {keys.dtype}")
     if mask is None:
         return
     if mask.dtype != torch.bool:
         raise ValueError(f"mask is {mask.dtype}; it must be bool, True = may attend")
-    for size, n, name in zip(
-        mask.shape[-2:],
-        (queries.shape[-2], keys.shape[-2]),
-        ("queries", "keys"),
-        strict=True,
-    ):
-        if size not in (1, n):
-            raise ValueError(
-                f"mask (... {tuple(mask.shape)}) is for {size} {name}, not {n}"
-            )
+    if mask.dim() < 2 or mask.shape[-2] not in (1, t) or mask.shape[-1] not in (1, s):
+        raise ValueError(
+            f"mask {tuple(mask.shape)} does not fit {t} queries and {s} keys"
+        )
 
 
 def attention_weights(
@@ -106,6 +99,7 @@ def fused_attention(
     bias: Tensor | None = None,
 ) -> Tensor:
     """`attention` by PyTorch's kernel, which never stores the (t s) weights."""
+    check_attention(queries, keys, mask)
     if bias is not None:
         mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
@@ -135,12 +129,12 @@ class MultiHeadAttention(nn.Module):
         engine: str = "fused",
     ):
         super().__init__()
-        n_kv_heads = n_kv_heads or n_heads
+        n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
         if d_model % n_heads:
             raise ValueError(
                 f"d_model ({d_model}) is not divisible by n_heads ({n_heads})"
             )
-        if n_heads % n_kv_heads:
+        if n_kv_heads < 1 or n_heads % n_kv_heads:
             raise ValueError(
                 f"n_heads ({n_heads}) is not divisible by n_kv_heads ({n_kv_heads})"
             )

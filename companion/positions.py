@@ -43,7 +43,8 @@ def rotary(
     sines = torch.cat([-angles.sin(), angles.sin()], -1)
 
     def turn(x: Tensor) -> Tensor:
-        return torch.addcmul(x * cosines, x.roll(d // 2, -1), sines)
+        turned = torch.addcmul(x * cosines, x.roll(d // 2, -1), sines)
+        return turned.to(x.dtype)
 
     return turn
 

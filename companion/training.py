@@ -157,7 +157,7 @@ def clip_gradients(parameters: Iterable[Tensor], limit: float) -> float:
     Pascanu et al. 2013, algorithm 1.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = torch.stack([g.norm() for g in gradients]).norm()
+    norm = torch.stack([torch.zeros(()), *(g.norm() for g in gradients)]).norm()
     if norm > limit:
         for gradient in gradients:
             gradient.mul_(limit / (norm + 1e-6))
@@ -206,6 +206,7 @@ def evaluate(model: nn.Module, tokens: Tensor, batch_size: int = 64) -> float:
         raise ValueError(
             f"{len(tokens)} tokens hold no prediction; at least 2 are needed"
         )
+    was_training = model.training
     model.eval()
     inputs, targets = tokens[:-1], tokens[1:]
     whole = len(inputs) // t * t
@@ -221,4 +222,5 @@ def evaluate(model: nn.Module, tokens: Tensor, batch_size: int = 64) -> float:
     total = sum(
         next_token_loss(model(x), y).item() * y.numel() for x, y in pairs if y.numel()
     )
+    model.train(was_training)
     return total / len(targets)

@@ -223,8 +223,8 @@ def bad(mask=None, **shapes):
     "case, message",
     [
         (bad(keys=(1, 2, 5, 6)), "queries have 4 .* keys 6"),
-        (bad(torch.ones(2, 5) > 0), "for 2 queries, not 3"),
-        (bad(torch.ones(3, 4) > 0), "for 4 keys, not 5"),
+        (bad(torch.ones(2, 5) > 0), "mask .2, 5. does not fit 3 queries and 5 keys"),
+        (bad(torch.ones(3, 4) > 0), "mask .3, 4. does not fit 3 queries and 5 keys"),
         (bad(torch.ones(3, 5)), r"torch\.float32.* bool.* True = may attend"),
         (bad(torch.ones(3, 5).int()), r"torch\.int32.* bool"),
     ],

@@ -277,6 +277,13 @@ def test_dropout_is_for_training_alone():
     assert torch.equal(model(tokens), model(tokens))
 
 
+@torch.no_grad()
+def test_dropout_falls_on_the_embedding_and_on_every_branch():
+    model = shaken(GPT(GPTConfig(**SIZES, dropout=1.0))).train()
+    nothing_left = model.unembedding(model.norm(torch.zeros(2, 8, 16)))
+    assert_close(model(random_tokens(2, 8)), nothing_left)
+
+
 @pytest.mark.parametrize(
     "tokens, message",
     [
