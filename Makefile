@@ -25,7 +25,7 @@ test: data ## run all tests, and all notebooks under strict nbval
 	$(PYTHON) -m pytest --nbval --nbval-current-env --nbval-cell-timeout=300 notebooks
 
 data: $(VENV)/ready ## set up: the environment, and the data in the cache
-	@$(PYTHON) -m companion.data
+	@$(PYTHON) -m companion
 
 notebooks: data ## run the notebooks and store their outputs; ONE=05_training for one
 	$(PYTHON) tests/execute.py $(if $(ONE),notebooks/$(ONE).ipynb,$(NOTEBOOKS))

@@ -2,7 +2,7 @@
 
 Three files come from outside: tiny Shakespeare and GPT-2's two vocabulary files. Each
 has one SHA-256 and two independent sources, tried in order. They are fetched once, by
-`python -m companion.data`, into one folder: COMPANION_CACHE, or ~/.cache/companion.
+`python -m companion`, into one folder: COMPANION_CACHE, or ~/.cache/companion.
 Nothing else in the course uses the network.
 """
 
@@ -118,7 +118,7 @@ def read(artifact: Artifact) -> bytes:
 
     Raises FileNotFoundError where it is missing and ValueError where it is damaged.
     """
-    remedy = "run `make lab`, or `python -m companion.data`, with a network"
+    remedy = "run `make lab`, or `python -m companion`, with a network"
     if not artifact.path.exists():
         raise FileNotFoundError(
             f"{artifact.path} ({artifact.name}) is missing: {remedy}"
@@ -240,12 +240,9 @@ def batches(
 
 
 def main() -> None:
+    """Fetch all artifacts; end with one message where one can't be had."""
     try:
         for artifact in ARTIFACTS:
             fetch(artifact)
     except OSError as error:
         sys.exit(f"error: {error}")
-
-
-if __name__ == "__main__":
-    main()

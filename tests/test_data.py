@@ -136,7 +136,7 @@ def test_a_good_file_is_not_fetched_again(place):
 
 def test_a_missing_file_is_named_by_read_and_not_fetched(place):
     place.at_url(GOOD)
-    with pytest.raises(FileNotFoundError, match="question.txt.*companion.data"):
+    with pytest.raises(FileNotFoundError, match="question.txt.*-m companion"):
         read(place.artifact)
     assert not place.artifact.path.exists()
 

@@ -1,0 +1,5 @@
+"""`python -m companion` fetches the data: what is missing, and nothing twice."""
+
+from .data import main
+
+main()
