@@ -8,8 +8,8 @@ One legend of axes, used by every shape and every `einops` pattern:
 `companion.plots`, `companion.checks` and `companion.notebook` are imported by name.
 """
 
-from .data import batches, split, tiny_shakespeare
-from .tokenizers import CharTokenizer, gpt2_tokenizer
+from .data import batches, pack, split, tiny_shakespeare
+from .tokenizers import BPETokenizer, CharTokenizer, gpt2_tokenizer, train_bpe
 from .attention import (
     MultiHeadAttention,
     attention,
@@ -19,7 +19,17 @@ from .attention import (
     padding_mask,
     softmax,
 )  # after the module `companion.attention`, so that the name is the function
-from .positions import deinterleave, interleave, rotary, rotate, sinusoidal
+from .positions import (
+    RelativeBias,
+    alibi,
+    alibi_slopes,
+    deinterleave,
+    interleave,
+    relative_buckets,
+    rotary,
+    rotate,
+    sinusoidal,
+)
 from .cache import PreallocatedCache
 from .blocks import (
     Block,
@@ -34,6 +44,7 @@ from .models import GPT, GPTConfig
 from .training import (
     AdamW,
     Muon,
+    bits_per_character,
     clip_gradients,
     evaluate,
     muon,

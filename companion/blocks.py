@@ -50,6 +50,11 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def gelu_sigmoid(x: Tensor) -> Tensor:
+    """The coarser approximation of GELU, x · σ(1.702 x)."""
+    return x * torch.sigmoid(1.702 * x)
+
+
 def squared_relu(x: Tensor) -> Tensor:
     """max(x, 0)². So et al. 2021 (Primer)."""
     return torch.relu(x).square()
@@ -61,6 +66,7 @@ ACTIVATIONS = {
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "relu": torch.relu,
     "squared_relu": squared_relu,
+    "swiglu": F.silu,
 }
 NORMS = {"layer": LayerNorm, "rms": RMSNorm}
 
@@ -68,7 +74,8 @@ NORMS = {"layer": LayerNorm, "rms": RMSNorm}
 class FeedForward(nn.Module):
     """(b t c) through a wider hidden layer and back, each position by itself.
 
-    Vaswani et al. 2017, eq. 2, with any of ACTIVATIONS.
+    Vaswani et al. 2017, eq. 2, with any of ACTIVATIONS. "swiglu" multiplies the hidden
+    features by a second projection of x (Shazeer 2020, eq. 6).
     """
 
     def __init__(
@@ -81,17 +88,24 @@ class FeedForward(nn.Module):
         super().__init__()
         d_hidden = d_hidden or 4 * d_model
         self.activation = ACTIVATIONS[activation]
+        self.to_gate = (
+            nn.Linear(d_model, d_hidden, bias) if activation == "swiglu" else None
+        )
         self.to_hidden = nn.Linear(d_model, d_hidden, bias)
         self.to_output = nn.Linear(d_hidden, d_model, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.to_output(self.activation(self.to_hidden(x)))
+        hidden = self.activation(self.to_hidden(x))
+        return self.to_output(
+            hidden if self.to_gate is None else hidden * self.to_gate(x)
+        )
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward, each added to what came in; the norms come first.
+    """Attention, then feed-forward, each added to what came in: (b t c) -> (b t c).
 
-    (b t c) -> (b t c). Pre-norm, as GPT-2: Radford et al. 2019, section 2.3.
+    Pre-norm, as GPT-2, takes the norm of what goes into a branch (Radford et al. 2019,
+    section 2.3); post-norm takes it after the addition (Vaswani et al. 2017, 3.1).
     """
 
     def __init__(
@@ -100,12 +114,16 @@ class Block(nn.Module):
         feed_forward: FeedForward,
         norms: tuple,
         dropout: float = 0.0,
+        pre_norm: bool = True,
     ):
         super().__init__()
         self.attention, self.feed_forward = attention, feed_forward
         self.attention_norm, self.feed_forward_norm = norms
-        self.dropout = nn.Dropout(dropout)
+        self.dropout, self.pre_norm = nn.Dropout(dropout), pre_norm
 
     def forward(self, x: Tensor, **how) -> Tensor:
-        x = x + self.dropout(self.attention(self.attention_norm(x), **how))
-        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        if self.pre_norm:
+            x = x + self.dropout(self.attention(self.attention_norm(x), **how))
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, **how)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))

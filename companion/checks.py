@@ -1,10 +1,11 @@
 """Checks for the exercises: one line when it is right, the likely mistake when not."""
 
-import math
+import copy
+from collections.abc import Callable
 
 import torch
 
-from .training import evaluate, next_token_loss
+from .training import clip_gradients, evaluate, next_token_loss
 
 
 class Mistake(AssertionError):
@@ -14,78 +15,117 @@ class Mistake(AssertionError):
         return [f"✗ {self}"]
 
 
-def expect(right: bool, words: str) -> None:
-    """Raise Mistake with `words` unless `right`."""
-    if not right:
-        raise Mistake(words)
-
-
-def close(ours, right, tolerance: float = 1e-4) -> bool:
-    """Whether two numbers or tensors of one shape agree, relatively or absolutely."""
-    ours, right = torch.as_tensor(ours).double(), torch.as_tensor(right).double()
+def close(ours, right) -> bool:
+    """Whether numbers, tensors, text or lists of them agree, numbers to 1e-4."""
+    if isinstance(right, list | tuple):
+        same = isinstance(ours, list | tuple) and len(ours) == len(right)
+        return same and all(map(close, ours, right))
+    if not isinstance(right, torch.Tensor | int | float):
+        return ours == right
+    try:
+        ours, right = (torch.as_tensor(x).detach().double() for x in (ours, right))
+    except (TypeError, ValueError, RuntimeError):
+        return False
     return ours.shape == right.shape and torch.allclose(
-        ours, right, rtol=tolerance, atol=tolerance
+        ours, right, rtol=1e-4, atol=1e-4, equal_nan=True
     )
 
 
-def passed(words: str) -> None:
-    print(f"✓ {words}")
+def describe(x) -> str:
+    """A tensor by its shape, and by its values where they are few."""
+    if isinstance(x, torch.Tensor):
+        values = f" {[round(v, 3) for v in x.flatten().tolist()]}" * (x.numel() < 8)
+        return f"a tensor {tuple(x.shape)}{values}"
+    return repr(x)[:80]
+
+
+def compare(
+    answer: Callable, right: Callable, cases: list, mistakes: list, praise: str
+):
+    """Hold `answer` against `right` on every case; explain it by one of `mistakes`.
+
+    A mistake is (what to say, a wrong function): where the answer is wrong and agrees
+    with that function, that is what is said. Raises Mistake; prints when all is right.
+    """
+    for case in cases:
+        given = copy.deepcopy(case)
+        ours, wanted = answer(*given), right(*copy.deepcopy(case))
+        if ours is None:
+            raise Mistake("the function returns nothing: is there a `return`?")
+        for before, after in zip(case, given, strict=True):
+            if isinstance(before, torch.Tensor | list) and not close(after, before):
+                raise Mistake("the function changes its input: work on a copy")
+        if close(ours, wanted):
+            continue
+        for words, mistake in mistakes:
+            if close(ours, mistake(*copy.deepcopy(case))):
+                raise Mistake(words)
+        raise Mistake(f"expected {describe(wanted)}, got {describe(ours)}")
+    print(f"✓ {praise}")
+
+
+def draw(*shape: int, seed: int = 0) -> torch.Tensor:
+    """A normal tensor that is the same every time."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+# --- chapter 05
 
 
 def perplexity(answer) -> None:
-    """`answer(logits, targets)`: e to the mean surprise in nats. Chapter 05."""
-    generator = torch.Generator().manual_seed(0)
-    logits = 3 * torch.randn(2, 7, 5, generator=generator)
-    targets = torch.randint(5, (2, 7), generator=generator)
-    surprise = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), targets.flatten(), reduction="none"
+    """`answer(logits, targets)`: e to the mean surprise in nats."""
+    loss, targets = next_token_loss, torch.arange(14).view(2, 7) % 5
+
+    def mean_of_exponentials(logits, targets):
+        return (1 / logits.softmax(-1).gather(-1, targets[..., None])).mean()
+
+    compare(
+        answer,
+        lambda z, y: loss(z, y).exp(),
+        [(3 * draw(2, 7, 5), targets)],
+        [
+            ("this is the mean surprise itself: take e to the power of it", loss),
+            ("the loss is in nats: the base is e, not 2", lambda z, y: 2 ** loss(z, y)),
+            ("first the mean, then the exponential", mean_of_exponentials),
+        ],
+        "perplexity: as unsure as a fair choice among that many",
     )
-    ours = answer(logits, targets)
-    expect(ours is not None, "the function returns nothing: is there a `return`?")
-    expect(
-        not close(ours, surprise.mean()),
-        "this is the mean surprise itself: take e to the power of it",
-    )
-    expect(
-        not close(ours, 2 ** surprise.mean()),
-        "the loss is in nats, so the base is e, not 2",
-    )
-    expect(
-        not close(ours, surprise.exp().mean()),
-        "the mean comes first and the exponential after it, not the other way round",
-    )
-    expect(close(ours, surprise.mean().exp()), f"expected {surprise.mean().exp():.4f}")
-    passed("perplexity: as unsure as a fair choice among that many")
 
 
 def clip(answer) -> None:
-    """`answer(gradients, limit)`: the list scaled to a common norm. Chapter 05."""
-    large, small = [torch.tensor([3.0, 4.0]), torch.tensor([[12.0]])], [torch.ones(2)]
-    before = [g.clone() for g in large]
-    ours = answer([g.clone() for g in large], 1.0)
-    expect(ours is not None, "the function returns nothing: is there a `return`?")
-    norm = torch.cat([g.flatten() for g in ours]).norm()
-    expect(
-        not close(norm, math.sqrt(2)),
-        "each gradient is clipped by itself: the norm is that of all of them together",
+    """`answer(gradients, limit)`: the list scaled to a common norm of at most limit."""
+
+    def right(gradients, limit):
+        parameters = [torch.zeros_like(g) for g in gradients]
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        clip_gradients(parameters, limit)
+        return [parameter.grad for parameter in parameters]
+
+    def norm(gradients):
+        return torch.cat([g.flatten() for g in gradients]).norm()
+
+    large = [torch.tensor([3.0, 4.0]), torch.tensor([[12.0]])]
+    compare(
+        answer,
+        right,
+        [(large, 1.0), ([torch.ones(2)], 10.0)],
+        [
+            (
+                "each gradient is clipped by itself: the norm is that of all together",
+                lambda gs, c: [g * min(1, c / g.norm()) for g in gs],
+            ),
+            (
+                "single entries are cut off at the limit: that changes the direction",
+                lambda gs, c: [g.clamp(-c, c) for g in gs],
+            ),
+            (
+                "a norm of 1.4 was scaled up to its limit: clipping only shortens",
+                lambda gs, c: [g * c / norm(gs) for g in gs],
+            ),
+        ],
+        "clip: one factor for all, and only when it is needed",
     )
-    expect(
-        not all((g.abs() <= 1).all() and g.max() == 1 for g in ours),
-        "single entries are cut off at the limit: that changes the direction",
-    )
-    expect(
-        close(norm, 1.0),
-        f"the common norm is {norm:.3f} after clipping 13 to a limit of 1",
-    )
-    expect(
-        all(close(g, b / 13) for g, b in zip(ours, before, strict=True)),
-        "the norm is right but the direction changed: scale all by one factor",
-    )
-    expect(
-        close(answer([g.clone() for g in small], 10.0)[0], small[0]),
-        "a norm of 1.4 under a limit of 10 was scaled up: clipping only shortens",
-    )
-    passed("clip: one factor for all, and only when it is needed")
 
 
 class Counter(torch.nn.Module):
@@ -100,47 +140,59 @@ class Counter(torch.nn.Module):
 
 
 def whole_split(answer) -> None:
-    """`answer(model, tokens)`: the mean loss over every token but the first. 05."""
+    """`answer(model, tokens)`: the mean loss over every token but the first."""
     tokens = torch.randint(5, (20,), generator=torch.Generator().manual_seed(1))
-    model = Counter()
-    ours, right = answer(model, tokens), evaluate(model, tokens)
-    expect(ours is not None, "the function returns nothing: is there a `return`?")
-    losses = [
-        next_token_loss(model(x[None]), y[None]).item()
-        for x, y in zip(tokens[:-1].split(8), tokens[1:].split(8), strict=True)
-    ]
-    expect(
-        not close(ours, sum(losses) / 3),
-        "the last window has 3 predictions and counts like one of 8: weigh by length",
+
+    def losses(model, tokens):
+        windows = zip(tokens[:-1].split(8), tokens[1:].split(8), strict=True)
+        return [next_token_loss(model(x[None]), y[None]) for x, y in windows]
+
+    compare(
+        answer,
+        evaluate,
+        [(Counter(), tokens)],
+        [
+            (
+                "the last window has 3 predictions and counts like one of 8: weigh it",
+                lambda m, t: sum(losses(m, t)) / 3,
+            ),
+            (
+                "the 3 predictions after the last full window are left out",
+                lambda m, t: sum(losses(m, t)[:2]) / 2,
+            ),
+            (
+                "this is the sum of all surprises: divide by the 19 predictions",
+                lambda m, t: evaluate(m, t) * 19,
+            ),
+        ],
+        "whole_split: every token but the first, once, with equal weight",
     )
-    expect(
-        not close(ours, sum(losses[:2]) / 2),
-        "the 3 predictions after the last full window are left out",
-    )
-    expect(
-        not close(ours, sum(a * b for a, b in zip(losses, (8, 8, 3), strict=True))),
-        "this is the sum of all surprises: divide by the number of predictions, 19",
-    )
-    expect(close(ours, right), f"expected {right:.4f}, got {float(ours):.4f}")
-    passed("whole_split: every token but the first, once, with equal weight")
 
 
 def mask_scores(answer) -> None:
-    """`answer(scores, mask)`: scores that softmax can't see where mask is False. 05."""
+    """`answer(scores, mask)`: scores that softmax can't see where mask is False."""
     mask = torch.ones(3, 3, dtype=torch.bool).tril()
     scores = torch.tensor([[0.0, 1e6, 0.0], [1e4, 0.0, 2e4], [-1e9, -1e9, -1e9]])
-    ours = answer(scores.clone(), mask)
-    expect(ours is not None, "the function returns nothing: is there a `return`?")
-    weights = ours.softmax(-1)
-    expect(
-        not close(weights[2], torch.tensor([1 / 3] * 3)) or close(weights[0, 0], 1.0),
-        "a score of a million outbids your constant: only -inf can't be outbid",
+    outbid = "a hidden score still counts where the others are low enough: only -inf"
+    constants = (0.0, -1.0, -1e4, -1e5, -1e9)
+    fills = [lambda z, mask, c=c: z.masked_fill(~mask, c) for c in constants]
+    sums = [lambda z, mask, c=c: z + c * ~mask for c in constants]
+    compare(
+        lambda z, mask: torch.as_tensor(answer(z, mask)).softmax(-1),
+        lambda z, mask: z.masked_fill(~mask, -torch.inf).softmax(-1),
+        [(scores, mask), (scores - 1e9, mask), (scores * 1e4, mask)],
+        [
+            (
+                "the wrong side is hidden: True is where attention is allowed",
+                lambda z, mask: z.masked_fill(mask, -torch.inf).softmax(-1),
+            ),
+            *(
+                (
+                    f"{outbid} can't be outbid",
+                    lambda z, mask, f=f: f(z, mask).softmax(-1),
+                )
+                for f in fills + sums
+            ),
+        ],
+        "mask_scores: -inf can't be outbid",
     )
-    expect(
-        close(weights[0], torch.tensor([1.0, 0.0, 0.0])),
-        "position 0 still sees position 1: is True where attention is allowed?"
-        if weights[0, 0] == 0 and not torch.isinf(ours[0, 1])
-        else "position 0 does not see itself alone: True means may attend",
-    )
-    expect(bool((ours[mask] == scores[mask]).all()), "a score that is allowed changed")
-    passed("mask_scores: -inf can't be outbid")

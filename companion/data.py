@@ -211,6 +211,15 @@ def split(tokens: Tensor, fraction: float = 0.9) -> tuple[Tensor, Tensor]:
     return tokens[:n], tokens[n:]
 
 
+def pack(documents: Iterable[list[int]], separator: int) -> Tensor:
+    """One long row of tokens: the documents, with `separator` after each.
+
+    Without it, a window would run on from one document into the next unmarked.
+    """
+    parts = [[*document, separator] for document in documents]
+    return torch.tensor([token for part in parts for token in part])
+
+
 def batches(
     tokens: Tensor,
     *,

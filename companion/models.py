@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from .attention import MultiHeadAttention, causal_mask
 from .blocks import ACTIVATIONS, NORMS, Block, FeedForward
 from .cache import PreallocatedCache
-from .positions import rotary, sinusoidal_at
+from .positions import RelativeBias, alibi_at, rotary, sinusoidal_at
 
-POSITIONS = ("learned", "sinusoidal", "rotary", "none")
+POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "t5", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +30,11 @@ class GPTConfig:
     n_heads: int = 12
     n_layers: int = 12
     n_kv_heads: int | None = None
+    d_hidden: int | None = None
     positions: str = "learned"
     norm: str = "layer"
     activation: str = "gelu_tanh"
+    pre_norm: bool = True
     bias: bool = True
     tied: bool = True
     normalize: bool = False
@@ -69,6 +71,8 @@ class GPT(nn.Module):
         self.embedding = nn.Embedding(config.d_vocab, c)
         if config.positions == "learned":
             self.position_embedding = nn.Embedding(config.context_length, c)
+        if config.positions == "t5":
+            self.relative_bias = RelativeBias(config.n_heads)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.n_layers))
         self.norm = NORMS[config.norm](c, config.bias)
@@ -87,9 +91,9 @@ class GPT(nn.Module):
             normalize=o.normalize,
             engine=o.engine,
         )
-        feed_forward = FeedForward(o.d_model, activation=o.activation, bias=o.bias)
+        feed_forward = FeedForward(o.d_model, o.d_hidden, o.activation, o.bias)
         norms = tuple(NORMS[o.norm](o.d_model, o.bias) for _ in range(2))
-        return Block(attention, feed_forward, norms, o.dropout)
+        return Block(attention, feed_forward, norms, o.dropout, o.pre_norm)
 
     @torch.no_grad()
     def _initialize(self, generator: torch.Generator | None) -> None:
@@ -138,18 +142,23 @@ class GPT(nn.Module):
         end = start + tokens.shape[-1]
         self._check(tokens, end)
         positions = torch.arange(start, end, device=tokens.device)
-        x = self.embedding(tokens)
-        turn = None
-        if self.config.positions == "learned":
-            x = x + self.position_embedding(positions)
-        elif self.config.positions == "sinusoidal":
-            x = x + sinusoidal_at(positions, self.config.d_model).to(x.dtype)
-        elif self.config.positions == "rotary":
-            turn = rotary(positions, self.config.d_model // self.config.n_heads)
+        distance = positions[:, None] - torch.arange(end, device=tokens.device)
+        x, turn, bias = self.embedding(tokens), None, None
+        match self.config.positions:
+            case "learned":
+                x = x + self.position_embedding(positions)
+            case "sinusoidal":
+                x = x + sinusoidal_at(positions, self.config.d_model).to(x.dtype)
+            case "rotary":
+                turn = rotary(positions, self.config.d_model // self.config.n_heads)
+            case "alibi":
+                bias = alibi_at(distance, self.config.n_heads)
+            case "t5":
+                bias = self.relative_bias(distance)
         x = self.dropout(x)
-        mask = causal_mask(end - start, end, tokens.device) if end - start > 1 else None
-        for block, cache in zip(
-            self.blocks, caches or [None] * len(self.blocks), strict=True
-        ):
-            x = block(x, mask=mask, positions=turn, cache=cache)
+        t = tokens.shape[1]
+        mask = causal_mask(t, end, tokens.device) if t > 1 else None
+        caches = caches or [None] * len(self.blocks)
+        for block, cache in zip(self.blocks, caches, strict=True):
+            x = block(x, mask=mask, positions=turn, bias=bias, cache=cache)
         return self.unembedding(self.norm(x))

@@ -1,9 +1,10 @@
 """Positions: how a model knows the order of its tokens. Chapter 03."""
 
+import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def sinusoidal(n_positions: int, d_model: int) -> Tensor:
@@ -58,6 +59,70 @@ def rotate(x: Tensor, positions: Tensor, base: float = 10_000) -> Tensor:
     of their positions alone. Raises ValueError for an odd d. Su et al. 2021, eq. 34.
     """
     return rotary(positions, x.shape[-1], base)(x)
+
+
+def distances(n_queries: int, n_keys: int) -> Tensor:
+    """(t s): how far each key lies before each query; the last of both align."""
+    queries = torch.arange(n_keys - n_queries, n_keys)
+    return queries[:, None] - torch.arange(n_keys)
+
+
+def alibi_slopes(n_heads: int) -> Tensor:
+    """(h): 2^(-8/h), 2^(-16/h), ...; between powers of two, every other one is added.
+
+    Press et al. 2022, section 3 and their code.
+    """
+    power = 1 << (n_heads.bit_length() - 1)
+    exponents = torch.arange(1, power + 1) / power
+    between = (2 * torch.arange(n_heads - power) + 1) / (2 * power)
+    return 2 ** (-8 * torch.cat([exponents, between]))
+
+
+def alibi(n_heads: int, n_queries: int, n_keys: int) -> Tensor:
+    """(h t s): a penalty on the scores that grows with the distance, by head."""
+    return alibi_at(distances(n_queries, n_keys), n_heads)
+
+
+def alibi_at(distance: Tensor, n_heads: int) -> Tensor:
+    """ALiBi for distances (... t s) -> (... h t s); both directions count alike."""
+    slopes = alibi_slopes(n_heads).to(distance.device)[:, None, None]
+    return -slopes * distance.abs()[..., None, :, :]
+
+
+def relative_buckets(
+    distance: Tensor, n_buckets: int = 32, max_distance: int = 128, causal: bool = True
+) -> Tensor:
+    """T5's bucket for each distance: exact while small, then logarithmic, then one.
+
+    Keys after the query share bucket 0 if causal; else they have half of the buckets.
+    Raffel et al. 2020, section 2.1, and their code.
+    """
+    first = torch.zeros_like(distance)
+    if causal:
+        distance = distance.clamp(min=0)
+    else:
+        n_buckets //= 2
+        first, distance = n_buckets * (distance < 0), distance.abs()
+    exact = n_buckets // 2
+    growth = (distance.clamp(min=1) / exact).log() / math.log(max_distance / exact)
+    far = exact + (growth * (n_buckets - exact)).long()
+    return first + torch.where(distance < exact, distance, far.clamp(max=n_buckets - 1))
+
+
+class RelativeBias(nn.Module):
+    """T5's learned bias on the scores: one number a head and bucket of distances.
+
+    Distances (... t s) -> (... h t s). T5 leaves out the scale 1/√d; here it stays.
+    """
+
+    def __init__(self, n_heads: int, n_buckets: int = 32, max_distance: int = 128):
+        super().__init__()
+        self.n_buckets, self.max_distance = n_buckets, max_distance
+        self.bias = nn.Embedding(n_buckets, n_heads)
+
+    def forward(self, distance: Tensor, causal: bool = True) -> Tensor:
+        buckets = relative_buckets(distance, self.n_buckets, self.max_distance, causal)
+        return self.bias(buckets).movedim(-1, -3)
 
 
 def interleave(x: Tensor) -> Tensor:

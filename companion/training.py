@@ -20,6 +20,11 @@ def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten())
 
 
+def bits_per_character(loss: float, n_tokens: int, n_characters: int) -> float:
+    """The unit that compares tokenizers: from nats a token to bits a character."""
+    return loss / math.log(2) * n_tokens / n_characters
+
+
 def warmup_cosine(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
     """A factor for the learning rate: up to 1 in `warmup` steps, then down to `floor`.
 
