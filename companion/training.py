@@ -213,19 +213,14 @@ def evaluate(model: nn.Module, tokens: Tensor, batch_size: int = 64) -> float:
         )
     was_training = model.training
     model.eval()
-    inputs, targets = tokens[:-1], tokens[1:]
-    whole = len(inputs) // t * t
-    pairs = [
-        *zip(
-            inputs[:whole].view(-1, t).split(batch_size),
-            targets[:whole].view(-1, t).split(batch_size),
-            strict=True,
-        )
-    ]
-    if whole < len(inputs):
-        pairs.append((inputs[None, whole:], targets[None, whole:]))
-    total = sum(
-        next_token_loss(model(x), y).item() * y.numel() for x, y in pairs if y.numel()
-    )
+    whole = (len(tokens) - 1) // t * t
+
+    def windows(x: Tensor) -> list[Tensor]:
+        return [*x[:whole].view(-1, t).split(batch_size), x[None, whole:]]
+
+    total = 0.0
+    for inputs, targets in zip(windows(tokens[:-1]), windows(tokens[1:]), strict=True):
+        if n := targets.numel():
+            total += next_token_loss(model(inputs), targets).item() * n
     model.train(was_training)
-    return total / len(targets)
+    return total / (len(tokens) - 1)
