@@ -54,4 +54,13 @@ from .training import (
     train,
     warmup_cosine,
 )
-from .sampling import generate, greedy, sample, temperature, top_k, top_p
+from .sampling import (
+    beam_search,
+    generate,
+    greedy,
+    min_p,
+    sample,
+    temperature,
+    top_k,
+    top_p,
+)

@@ -43,3 +43,7 @@ class PreallocatedCache:
         self.values[..., self.cursor : end, :] = values
         self.cursor = end
         return self.keys[..., :end, :], self.values[..., :end, :]
+
+    def reorder(self, rows: Tensor) -> None:
+        """Let row i of the batch continue what `rows[i]` held: beams, or fewer streams."""
+        self.keys, self.values = self.keys[rows], self.values[rows]

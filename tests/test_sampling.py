@@ -1,17 +1,25 @@
 """Sampling against transformers, definitions by brute force, and counting."""
 
+import itertools
 import math
 
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import (
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from companion import (
     GPT,
     GPTConfig,
+    beam_search,
     generate,
     greedy,
+    min_p,
     sample,
     temperature,
     top_k,
@@ -208,7 +216,7 @@ def greedy_by_hand(model, tokens, n_new):
 
 @pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "none"])
-@pytest.mark.parametrize("n_prompt", [1, 4, WINDOW - 1, WINDOW, WINDOW + 1, 9])
+@pytest.mark.parametrize("n_prompt", [1, 4, WINDOW - 1, WINDOW])
 def test_greedy_text_is_the_recomputed_one_before_and_past_the_window(
     n_prompt, positions, use_cache
 ):
@@ -280,3 +288,118 @@ def test_a_prompt_without_tokens_or_of_another_shape_is_refused_at_once(shape):
     message = str(shape).replace("(", r"\(").replace(")", r"\)")
     with pytest.raises(ValueError, match=message):
         generate(tiny_gpt(), torch.zeros(shape, dtype=torch.int64), 3)
+
+
+def tiny(d_vocab: int = 5, seed: int = 0) -> GPT:
+    """A model of random weights, large enough for its guesses to differ."""
+    config = GPTConfig(
+        d_vocab=d_vocab, context_length=12, d_model=16, n_heads=2, n_layers=2
+    )
+    model = GPT(config, torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(8)
+    return model
+
+
+def exhaustive(model, prompt, n_new, length_penalty, end):
+    """Every continuation scored by one plain forward pass each, best first."""
+    d_vocab, found = model.config.d_vocab, {}
+    for new in itertools.product(range(d_vocab), repeat=n_new):
+        new = list(new)
+        if end in new:
+            new = new[: new.index(end) + 1]
+        tokens = torch.cat([prompt, torch.tensor(new)])
+        chances = model(tokens[None])[0].log_softmax(-1)
+        total = sum(chances[len(prompt) + i - 1, t].item() for i, t in enumerate(new))
+        found[tuple(new)] = total / len(new) ** length_penalty
+    return sorted(((s, list(new)) for new, s in found.items()), reverse=True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("end", [None, 2])
+def test_beams_that_cover_everything_find_what_exhaustive_search_finds(
+    seed, length_penalty, end
+):
+    model, prompt = tiny(seed=seed).eval(), torch.tensor([1, 3, 0])
+    for n_new, n_beams in ((1, 3), (1, 5), (2, 5)):
+        right = exhaustive(model, prompt, n_new, length_penalty, end)[:n_beams]
+        scores = [score for score, _ in right]
+        ours = beam_search(
+            model, prompt, n_beams, n_new, length_penalty=length_penalty, end=end
+        )
+        assert [tokens for _, tokens in ours] == [t for _, t in right]
+        assert [s for s, _ in ours] == pytest.approx(scores, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_beam_is_greedy_search(seed):
+    model, prompt = tiny(11, seed), torch.tensor([4, 2])
+    ours = beam_search(model, prompt, 1, 8)[0][1]
+    assert ours == [int(token) for token in generate(model, prompt, 8)]
+    ours = beam_search(model, prompt, 1, 8, end=ours[3])[0][1]
+    assert ours == [int(t) for t in generate(model, prompt, 8, end=ours[-1])]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_beam_search_equals_a_loop_over_beams_without_a_cache(seed):
+    model, prompt, n_beams = tiny(7, seed).eval(), torch.tensor([4, 2]), 3
+    beams = [(0.0, [])]
+    for _ in range(6):
+        grown = []
+        for total, new in beams:
+            tokens = torch.cat([prompt, torch.tensor(new, dtype=torch.long)])
+            chances = model(tokens[None])[0, -1].log_softmax(-1).tolist()
+            grown += [(total + chance, [*new, t]) for t, chance in enumerate(chances)]
+        beams = sorted(grown, reverse=True)[:n_beams]
+    ours = beam_search(model, prompt, n_beams, 6)
+    assert [tokens for _, tokens in ours] == [tokens for _, tokens in beams]
+
+
+def test_beam_search_keeps_the_model_s_mode_and_names_what_is_allowed():
+    model, prompt = tiny().train(), torch.tensor([1])
+    beam_search(model, prompt, 2, 3)
+    assert model.training
+    with pytest.raises(ValueError, match="n_beams is 6; it must be from 1 to 5"):
+        beam_search(model, prompt, 6, 3)
+    with pytest.raises(ValueError, match="length_penalty is 2"):
+        beam_search(model, prompt, 2, 3, length_penalty=2)
+    with pytest.raises(ValueError, match="the prompt has 1 tokens"):
+        beam_search(model, prompt, 2, 12)
+
+
+def test_generation_stops_when_every_stream_has_ended():
+    model = tiny(11)
+    prompt = torch.tensor([[4, 2], [3, 3], [9, 1]])
+    free = torch.stack(list(generate(model, prompt, 10)), 1)
+    end = int(free[0, 2])
+    ours = torch.stack(list(generate(model, prompt, 10, end=end)), 1)
+    for row, right in zip(ours.tolist(), free.tolist(), strict=True):
+        stop = right.index(end) + 1 if end in right else 10
+        assert row[:stop] == right[:stop][: len(row)]
+        assert all(token == end for token in row[stop:])
+    alone = list(generate(model, prompt[0], 10, end=end))
+    assert [int(t) for t in alone] == free[
+        0, : free[0].tolist().index(end) + 1
+    ].tolist()
+
+
+def test_a_prompt_beyond_the_context_is_refused():
+    with pytest.raises(ValueError, match="13 tokens, the context_length is 12"):
+        generate(tiny(), torch.zeros(13, dtype=torch.long), 1)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.1, 0.5, 0.99, 1.0])
+def test_min_p_keeps_what_transformers_keeps(p):
+    logits = 3 * torch.randn(4, 50, generator=torch.Generator().manual_seed(1))
+    before = logits.clone()
+    assert_close(min_p(logits, p), MinPLogitsWarper(p)(None, logits.clone()))
+    assert torch.equal(logits, before)
+    assert torch.equal(min_p(logits[:, None], p)[:, 0], min_p(logits, p))
+
+
+@pytest.mark.parametrize("p", [0, -0.1, 1.1])
+def test_min_p_outside_0_to_1_is_refused(p):
+    with pytest.raises(ValueError, match=f"p is {p}"):
+        min_p(torch.zeros(3), p)
