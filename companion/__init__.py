@@ -8,6 +8,11 @@ One legend of axes, used by every shape and every `einops` pattern:
 `companion.plots`, `companion.checks` and `companion.notebook` are imported by name.
 """
 
+import warnings
+
+# `python -m companion.training` is meant: the package has imported that module already.
+warnings.filterwarnings("ignore", "'companion", RuntimeWarning, "runpy")
+
 from .data import batches, pack, split, tiny_shakespeare
 from .tokenizers import BPETokenizer, CharTokenizer, gpt2_tokenizer, train_bpe
 from .attention import (
@@ -41,18 +46,24 @@ from .blocks import (
     squared_relu,
 )
 from .models import GPT, GPTConfig
-from .training import (
+from .optimizers import (
     AdamW,
     Muon,
-    bits_per_character,
     clip_gradients,
-    evaluate,
     muon,
-    next_token_loss,
     noam,
     orthogonalize,
-    train,
     warmup_cosine,
+)
+from .checkpoints import load_checkpoint, save_checkpoint
+from .training import (
+    RECIPES,
+    Recipe,
+    bits_per_character,
+    evaluate,
+    next_token_loss,
+    run,
+    train,
 )
 from .sampling import (
     beam_search,

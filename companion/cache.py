@@ -45,5 +45,5 @@ class PreallocatedCache:
         return self.keys[..., :end, :], self.values[..., :end, :]
 
     def reorder(self, rows: Tensor) -> None:
-        """Let row i of the batch continue what `rows[i]` held: beams, or fewer streams."""
+        """Let row i of the batch continue what `rows[i]` held, as beams do."""
         self.keys, self.values = self.keys[rows], self.values[rows]

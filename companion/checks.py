@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import torch
 
-from .training import clip_gradients, evaluate, next_token_loss
+from .optimizers import clip_gradients
+from .training import evaluate, next_token_loss
 
 
 class Mistake(AssertionError):

@@ -97,7 +97,7 @@ def generate(
     `choose` turns logits (b v) into tokens (b). With a cache a token is computed once.
     Past the context window the model sees the last context_length tokens, recomputed.
     A stream that has drawn `end` repeats it; when all have, generation stops.
-    Raises ValueError for a prompt that is empty, beyond the context or of a wrong shape.
+    Raises ValueError for a prompt that is empty or beyond the context.
     """
     check_prompt(prompt, model.config.context_length, n_new)
     return _generate(model, prompt, n_new, choose, use_cache, end)

@@ -1,12 +1,27 @@
-"""Training: loss, AdamW, Muon, schedules, clipping, the loop. Chapter 05."""
+"""Training: the loss, the loop, evaluation, checkpoints, whole runs. Chapter 05.
 
+`python -m companion.training --recipe fast` trains in a terminal, under torchrun too.
+"""
+
+import argparse
 import math
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from tqdm import tqdm
+
+from .checkpoints import load_checkpoint, save_checkpoint
+from .data import CACHE, batches, split, tiny_shakespeare
+from .models import GPT, GPTConfig
+from .optimizers import AdamW, clip_gradients, muon, warmup_cosine
+from .tokenizers import CharTokenizer
 
 
 def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
@@ -25,148 +40,12 @@ def bits_per_character(loss: float, n_tokens: int, n_characters: int) -> float:
     return loss / math.log(2) * n_tokens / n_characters
 
 
-def warmup_cosine(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
-    """A factor for the learning rate: up to 1 in `warmup` steps, then down to `floor`.
-
-    The way down is half a cosine that ends at step `total`. Loshchilov and Hutter 2016.
-    """
-    if step < warmup:
-        return (step + 1) / (warmup + 1)
-    progress = min(1.0, (step - warmup) / max(1, total - warmup))
-    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress))
-
-
-def noam(step: int, *, d_model: int, warmup: int = 4000) -> float:
-    """The learning rate of the original paper at `step`, counted from 1.
-
-    d_model^-0.5 · min(step^-0.5, step · warmup^-1.5). Vaswani et al. 2017, eq. 3.
-    """
-    if step < 1:
-        raise ValueError(f"step is {step}; the schedule counts from 1")
-    return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
-
-
-class AdamW(Optimizer):
-    """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2."""
-
-    def __init__(
-        self,
-        params,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-        **defaults,
-    ):
-        adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, adam | defaults)
-
-    @torch.no_grad()
-    def step(self) -> None:
-        for group in self.param_groups:
-            self.update([p for p in group["params"] if p.grad is not None], group)
-
-    def update(self, parameters: list[Tensor], group: dict) -> None:
-        beta1, beta2 = group["betas"]
-        for parameter in parameters:
-            state = self.state[parameter]
-            if not state:
-                state["step"] = 0
-                state["mean"] = torch.zeros_like(parameter)
-                state["square"] = torch.zeros_like(parameter)
-            state["step"] += 1
-            mean, square = state["mean"], state["square"]
-            mean.lerp_(parameter.grad, 1 - beta1)
-            square.mul_(beta2).addcmul_(parameter.grad, parameter.grad, value=1 - beta2)
-            root = (
-                square.sqrt()
-                .div_(math.sqrt(1 - beta2 ** state["step"]))
-                .add_(group["eps"])
-            )
-            parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            parameter.addcdiv_(
-                mean, root, value=-group["lr"] / (1 - beta1 ** state["step"])
-            )
-
-
-def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
-    """(n rows columns) with all singular values pushed towards 1, to within about 0.3.
-
-    Newton-Schulz steps of a quintic whose coefficients trade accuracy for speed.
-    Jordan et al. 2024 (Muon).
-    """
-    a, b, c = 3.4445, -4.7750, 2.0315
-    wide = matrices.shape[-2] <= matrices.shape[-1]
-    x = matrices if wide else matrices.mT
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
-    for _ in range(n_steps):
-        gram = x @ x.mT
-        x = torch.baddbmm(
-            x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a
+def check_finite(loss: float, step: int) -> None:
+    """Raise ValueError, with step and likely cause, for a NaN or infinite loss."""
+    if not math.isfinite(loss):
+        raise ValueError(
+            f"the loss is {loss} at step {step}: the learning rate is likely too high"
         )
-    return x if wide else x.mT
-
-
-class Muon(AdamW):
-    """Momentum whose every step is orthogonalised: for the matrices between the layers.
-
-    Embeddings, norms and biases belong in groups with `"muon": False`, which AdamW
-    updates. Raises ValueError for a parameter that is not a matrix. Jordan et al. 2024.
-    """
-
-    def __init__(self, params, lr: float = 0.02, momentum: float = 0.95, **adam):
-        super().__init__(params, lr, momentum=momentum, muon=True, **adam)
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if group["muon"] and parameter.dim() != 2:
-                    raise ValueError(
-                        f"Muon takes matrices, not {tuple(parameter.shape)}: put the"
-                        ' others in a group with "muon": False'
-                    )
-
-    def update(self, parameters: list[Tensor], group: dict) -> None:
-        if not group["muon"]:
-            return super().update(parameters, group)
-        same_shape: dict[torch.Size, list[Tensor]] = {}
-        for parameter in parameters:
-            same_shape.setdefault(parameter.shape, []).append(parameter)
-        for (rows, columns), stack in same_shape.items():
-            for parameter in stack:
-                state = self.state[parameter]
-                momentum = state.setdefault("momentum", torch.zeros_like(parameter))
-                momentum.lerp_(parameter.grad, 1 - group["momentum"])
-            ahead = [
-                p.grad.lerp(self.state[p]["momentum"], group["momentum"]) for p in stack
-            ]
-            length = group["lr"] * max(1, rows / columns) ** 0.5
-            updates = orthogonalize(torch.stack(ahead))
-            for parameter, update in zip(stack, updates, strict=True):
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                parameter.sub_(update, alpha=length)
-
-
-def muon(
-    model: nn.Module, lr: float = 0.02, adam_lr: float = 3e-3, weight_decay: float = 0.0
-) -> Muon:
-    """Muon for the matrices in the model's blocks, AdamW for everything else."""
-    matrices = [p for p in model.blocks.parameters() if p.dim() == 2]
-    known = {id(p) for p in matrices}
-    others = [p for p in model.parameters() if id(p) not in known]
-    groups = [{"params": matrices}, {"params": others, "muon": False, "lr": adam_lr}]
-    return Muon(groups, lr, betas=(0.9, 0.95), weight_decay=weight_decay)
-
-
-def clip_gradients(parameters: Iterable[Tensor], limit: float) -> float:
-    """Scale all gradients so that their common norm is at most `limit`; return it.
-
-    Pascanu et al. 2013, algorithm 1.
-    """
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = torch.stack([torch.zeros(()), *(g.norm() for g in gradients)]).norm()
-    if norm > limit:
-        for gradient in gradients:
-            gradient.mul_(limit / (norm + 1e-6))
-    return norm.item()
 
 
 def train(
@@ -180,23 +59,24 @@ def train(
     """One optimizer step a batch of (inputs, targets); the losses in nats.
 
     `on_step(step, loss)` is called after each: the place for a schedule, a picture, a
-    progress bar. Raises ValueError, naming the step, when the loss is not finite.
+    progress bar. An interrupt (Ctrl-C) ends the loop and keeps model and losses.
+    Raises ValueError, naming the step, when the loss is not finite.
     """
     model.train()
     losses = []
-    for step, (inputs, targets) in enumerate(batches):
-        loss = next_token_loss(model(inputs), targets)
-        losses.append(loss.item())
-        if not math.isfinite(losses[-1]):
-            raise ValueError(
-                f"the loss is {losses[-1]} at step {step}: lower the learning rate"
-            )
-        optimizer.zero_grad()
-        loss.backward()
-        clip_gradients(model.parameters(), clip)
-        optimizer.step()
-        if on_step:
-            on_step(step, losses[-1])
+    try:
+        for step, (inputs, targets) in enumerate(batches):
+            loss = next_token_loss(model(inputs), targets)
+            check_finite(loss.item(), step)
+            optimizer.zero_grad()
+            loss.backward()
+            clip_gradients(model.parameters(), clip)
+            optimizer.step()
+            losses.append(loss.item())
+            if on_step:
+                on_step(step, losses[-1])
+    except KeyboardInterrupt:
+        print(f"interrupted after {len(losses)} steps; the model keeps what it learned")
     return losses
 
 
@@ -224,3 +104,173 @@ def evaluate(model: nn.Module, tokens: Tensor, batch_size: int = 64) -> float:
             total += next_token_loss(model(inputs), targets).item() * n
     model.train(was_training)
     return total / (len(tokens) - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A whole run on tiny Shakespeare's characters: a model, batches, an optimizer."""
+
+    config: GPTConfig
+    batch_size: int
+    n_steps: int
+    warmup: int
+    floor: float = 0.0
+    optimizer: Callable[[GPT], Optimizer] = muon
+
+
+def plain_adamw(model: GPT) -> AdamW:
+    """nanoGPT's: decay for matrices and embeddings, none for the rest."""
+    parameters = [*model.parameters()]
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return AdamW(groups, lr=1e-3, betas=(0.9, 0.99))
+
+
+SMALL = GPTConfig(
+    d_vocab=65, context_length=64, d_model=128, n_heads=4, n_layers=4, bias=False
+)
+MODERN = {
+    "positions": "rotary",
+    "norm": "rms",
+    "normalize": True,
+    "tied": False,
+    "activation": "squared_relu",
+    "zero_init": True,
+}
+RECIPES = {
+    # nanoGPT's recipe for a laptop's CPU
+    "plain": Recipe(
+        config=replace(SMALL, activation="gelu"),
+        batch_size=12,
+        n_steps=2000,
+        warmup=100,
+        floor=0.1,
+        optimizer=plain_adamw,
+    ),
+    # chapter 05's
+    "fast": Recipe(
+        config=replace(SMALL, **MODERN), batch_size=24, n_steps=400, warmup=10
+    ),
+}
+
+
+def best_device() -> str:
+    """The accelerator, where there is one."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+@contextmanager
+def parallel(model: nn.Module, device: str, world: int) -> Iterator[nn.Module]:
+    """The model for one of `world` processes: gradients are averaged over all."""
+    if world == 1:
+        yield model
+        return
+    torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
+    try:
+        yield nn.parallel.DistributedDataParallel(model)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def run(
+    recipe: Recipe,
+    path: Path | None = None,
+    *,
+    device: str | None = None,
+    bfloat16: bool = False,
+    every: int = 50,
+    seed: int = 0,
+    quiet: bool = False,
+) -> tuple[GPT, list[float]]:
+    """Train by `recipe`, resuming from the checkpoint at `path` where there is one.
+
+    Every `every` steps, and at the end, a checkpoint is written. Resumed or not, the
+    weights end the same to the bit on one machine. Under torchrun each process takes
+    its part of every batch. `device` is "cuda", "mps" or "cpu": by default the first
+    there is. Returns the model and the losses since the start or the last checkpoint.
+    """
+    device = device or best_device()
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if recipe.batch_size % world:
+        raise ValueError(
+            f"batch_size ({recipe.batch_size}) is not divisible by {world} processes"
+        )
+    text = tiny_shakespeare()
+    training, _ = split(torch.tensor(CharTokenizer(text).encode(text)))
+    generator = torch.Generator().manual_seed(seed)
+    model = GPT(recipe.config, generator).to(device)
+    optimizer, begin = recipe.optimizer(model), 0
+    peaks = [group["lr"] for group in optimizer.param_groups]
+    if path and path.exists():
+        begin = load_checkpoint(path, model, optimizer, generator)["step"]
+    if begin > recipe.n_steps:
+        raise ValueError(
+            f"{path} is at step {begin}, past the {recipe.n_steps} asked for"
+        )
+    bar = tqdm(
+        total=recipe.n_steps, initial=begin, unit="step", disable=quiet or rank > 0
+    )
+
+    def set_rates(step: int) -> None:
+        factor = warmup_cosine(
+            step, warmup=recipe.warmup, total=recipe.n_steps, floor=recipe.floor
+        )
+        for group, peak in zip(optimizer.param_groups, peaks, strict=True):
+            group["lr"] = peak * factor
+
+    def on_step(i: int, loss: float) -> None:
+        step = begin + i + 1
+        bar.update()
+        speed = (bar.format_dict["rate"] or 0) * tokens_per_step
+        bar.set_postfix_str(f"loss {loss:.3f}, {speed:,.0f} tokens/s", refresh=False)
+        set_rates(step)
+        if path and rank == 0 and (step % every == 0 or step == recipe.n_steps):
+            facts = {"step": step, "config": asdict(recipe.config)}
+            save_checkpoint(path, model, optimizer, generator, **facts)
+
+    tokens_per_step = recipe.batch_size * recipe.config.context_length
+    drawn = batches(
+        training,
+        batch_size=recipe.batch_size,
+        context_length=recipe.config.context_length,
+        n_steps=recipe.n_steps - begin,
+        generator=generator,
+    )
+    mine = (tuple(x[rank::world].to(device) for x in pair) for pair in drawn)
+    set_rates(begin)
+    half = torch.autocast(device, torch.bfloat16, enabled=bfloat16)
+    with parallel(model, device, world) as wrapped, bar, half:
+        losses = train(wrapped, optimizer, mine, on_step=on_step)
+    return model, losses
+
+
+def main() -> None:
+    """The command line of `python -m companion.training`."""
+    parser = argparse.ArgumentParser(description="Train on tiny Shakespeare.")
+    parser.add_argument("--recipe", choices=RECIPES, default="fast")
+    parser.add_argument("--steps", type=int, help="instead of the recipe's number")
+    parser.add_argument("--device", choices=("cuda", "mps", "cpu"))
+    parser.add_argument("--bfloat16", action="store_true", help="where it is fast")
+    parser.add_argument("--checkpoint", type=Path, help="by default in the data cache")
+    given = parser.parse_args()
+    recipe = RECIPES[given.recipe]
+    if given.steps:
+        recipe = replace(recipe, n_steps=given.steps)
+    path = given.checkpoint or CACHE / f"{given.recipe}.safetensors"
+    try:
+        model, _ = run(recipe, path, device=given.device, bfloat16=given.bfloat16)
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from None
+    if int(os.environ.get("RANK", 0)) == 0:
+        text = tiny_shakespeare()
+        _, validation = split(torch.tensor(CharTokenizer(text).encode(text)))
+        loss = evaluate(model.cpu(), validation)
+        print(f"validation loss {loss:.4f}, checkpoint in {path}")
+
+
+if __name__ == "__main__":
+    main()

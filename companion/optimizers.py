@@ -1,0 +1,152 @@
+"""Optimizers: AdamW, Muon, schedules of the learning rate, clipping. Chapter 05."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+def warmup_cosine(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
+    """A factor for the learning rate: up to 1 in `warmup` steps, then down to `floor`.
+
+    The way down is half a cosine that ends at step `total`. Loshchilov and Hutter 2016.
+    """
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    progress = min(1.0, (step - warmup) / max(1, total - warmup))
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def noam(step: int, *, d_model: int, warmup: int = 4000) -> float:
+    """The learning rate of the original paper at `step`, counted from 1.
+
+    d_model^-0.5 · min(step^-0.5, step · warmup^-1.5). Vaswani et al. 2017, eq. 3.
+    """
+    if step < 1:
+        raise ValueError(f"step is {step}; the schedule counts from 1")
+    return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2."""
+
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        **defaults,
+    ):
+        adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, adam | defaults)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            self.update([p for p in group["params"] if p.grad is not None], group)
+
+    def update(self, parameters: list[Tensor], group: dict) -> None:
+        beta1, beta2 = group["betas"]
+        for parameter in parameters:
+            state = self.state[parameter]
+            if not state:
+                state["step"] = 0
+                state["mean"] = torch.zeros_like(parameter)
+                state["square"] = torch.zeros_like(parameter)
+            state["step"] += 1
+            mean, square = state["mean"], state["square"]
+            mean.lerp_(parameter.grad, 1 - beta1)
+            square.mul_(beta2).addcmul_(parameter.grad, parameter.grad, value=1 - beta2)
+            root = (
+                square.sqrt()
+                .div_(math.sqrt(1 - beta2 ** state["step"]))
+                .add_(group["eps"])
+            )
+            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            parameter.addcdiv_(
+                mean, root, value=-group["lr"] / (1 - beta1 ** state["step"])
+            )
+
+
+def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
+    """(n rows columns) with all singular values pushed towards 1, to within about 0.3.
+
+    Newton-Schulz steps of a quintic whose coefficients trade accuracy for speed.
+    Jordan et al. 2024 (Muon).
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    wide = matrices.shape[-2] <= matrices.shape[-1]
+    x = matrices if wide else matrices.mT
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(n_steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(
+            x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a
+        )
+    return x if wide else x.mT
+
+
+class Muon(AdamW):
+    """Momentum whose every step is orthogonalised: for the matrices between the layers.
+
+    Embeddings, norms and biases belong in groups with `"muon": False`, which AdamW
+    updates. Raises ValueError for a parameter that is not a matrix. Jordan et al. 2024.
+    """
+
+    def __init__(self, params, lr: float = 0.02, momentum: float = 0.95, **adam):
+        super().__init__(params, lr, momentum=momentum, muon=True, **adam)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if group["muon"] and parameter.dim() != 2:
+                    raise ValueError(
+                        f"Muon takes matrices, not {tuple(parameter.shape)}: put the"
+                        ' others in a group with "muon": False'
+                    )
+
+    def update(self, parameters: list[Tensor], group: dict) -> None:
+        if not group["muon"]:
+            return super().update(parameters, group)
+        same_shape: dict[torch.Size, list[Tensor]] = {}
+        for parameter in parameters:
+            same_shape.setdefault(parameter.shape, []).append(parameter)
+        for (rows, columns), stack in same_shape.items():
+            for parameter in stack:
+                state = self.state[parameter]
+                momentum = state.setdefault("momentum", torch.zeros_like(parameter))
+                momentum.lerp_(parameter.grad, 1 - group["momentum"])
+            ahead = [
+                p.grad.lerp(self.state[p]["momentum"], group["momentum"]) for p in stack
+            ]
+            length = group["lr"] * max(1, rows / columns) ** 0.5
+            updates = orthogonalize(torch.stack(ahead))
+            for parameter, update in zip(stack, updates, strict=True):
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                parameter.sub_(update, alpha=length)
+
+
+def muon(
+    model: nn.Module, lr: float = 0.02, adam_lr: float = 3e-3, weight_decay: float = 0.0
+) -> Muon:
+    """Muon for the matrices in the model's blocks, AdamW for everything else."""
+    matrices = [p for p in model.blocks.parameters() if p.dim() == 2]
+    known = {id(p) for p in matrices}
+    others = [p for p in model.parameters() if id(p) not in known]
+    groups = [{"params": matrices}, {"params": others, "muon": False, "lr": adam_lr}]
+    return Muon(groups, lr, betas=(0.9, 0.95), weight_decay=weight_decay)
+
+
+def clip_gradients(parameters: Iterable[Tensor], limit: float) -> float:
+    """Scale all gradients so that their common norm is at most `limit`; return it.
+
+    Pascanu et al. 2013, algorithm 1.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.stack([torch.zeros(()), *(g.norm() for g in gradients)]).norm()
+    if norm > limit:
+        for gradient in gradients:
+            gradient.mul_(limit / (norm + 1e-6))
+    return norm.item()
