@@ -13,7 +13,7 @@ import warnings
 # `python -m companion.training` is meant: the package has imported that module already.
 warnings.filterwarnings("ignore", "'companion", RuntimeWarning, "runpy")
 
-from .data import batches, pack, split, tiny_shakespeare
+from .data import CACHE, batches, pack, split, tiny_shakespeare
 from .tokenizers import BPETokenizer, CharTokenizer, gpt2_tokenizer, train_bpe
 from .attention import (
     MultiHeadAttention,

@@ -1,0 +1,151 @@
+"""The checks of chapter 01: right answers pass, wrong ones are told why."""
+
+import pytest
+import torch
+
+import companion
+from companion import checks
+
+
+def masked(scores, mask):
+    return scores.masked_fill(~mask, -torch.inf).softmax(-1)
+
+
+def scores_of(queries, keys):
+    return queries @ keys.mT / queries.shape[-1] ** 0.5
+
+
+def band(n, width):
+    return companion.causal_mask(n) & ~companion.causal_mask(n).tril(-width)
+
+
+RIGHT = [
+    (checks.one_query, lambda q, k, v: (k @ q / len(q) ** 0.5).softmax(0) @ v),
+    (checks.one_query, lambda q, k, v: companion.fused_attention(q[None], k, v)[0]),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: masked(scores_of(q, k), band(q.shape[-2], n)) @ v,
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: (torch.arange(n) < lengths[:, None])[:, None, None],
+    ),
+    (checks.softmax_gradient, lambda w, e: w * (e - (w * e).sum(-1, keepdim=True))),
+    (
+        checks.softmax_gradient,
+        lambda w, e: torch.einsum(
+            "tij,tj->ti", w.diag_embed() - w[:, :, None] * w[:, None], e
+        ),
+    ),
+]
+
+WRONG = [
+    (checks.one_query, lambda q, k, v: (k @ q).softmax(0) @ v, "scale is missing"),
+    (checks.one_query, lambda q, k, v: (k @ q / len(q)).softmax(0) @ v, "its root"),
+    (
+        checks.one_query,
+        lambda q, k, v: (k @ q / len(k) ** 0.5).softmax(0) @ v,
+        "features of a query, not of the keys",
+    ),
+    (
+        checks.one_query,
+        lambda q, k, v: (k @ q / len(q) ** 0.5).softmax(0),
+        "these are the weights",
+    ),
+    (checks.one_query, lambda q, k, v: None, "is there a `return`"),
+    (checks.one_query, lambda q, k, v: v.mean(0), "expected a tensor"),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: scores_of(q, k).softmax(-1) * band(q.shape[-2], n) @ v,
+        "applied after softmax",
+    ),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: (
+            masked(scores_of(q, k), band(q.shape[-2], n) | band(q.shape[-2], n).T) @ v
+        ),
+        "the future is to hide",
+    ),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: companion.attention(q, k, v, band(q.shape[-2], n + 1)),
+        "one too wide",
+    ),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: companion.attention(
+            q, k, v, band(q.shape[-2], n + 1) & ~torch.eye(q.shape[-2]).bool()
+        ),
+        "does not see itself",
+    ),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: companion.attention(
+            q, k, v, companion.causal_mask(q.shape[-2])
+        ),
+        "has no window",
+    ),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: companion.attention(q, k, v, ~band(q.shape[-2], n)),
+        "upside down",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: (torch.arange(n) < lengths[:, None])[:, None, :, None],
+        "queries are hidden instead of keys",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: (torch.arange(n) >= lengths[:, None])[:, None, None],
+        "upside down",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: torch.arange(n) < lengths[:, None],
+        "read as \\(t s\\)",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: (torch.arange(n) < lengths[:, None])[:, None],
+        "read as \\(h t s\\)",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: (torch.arange(n) <= lengths[:, None])[:, None, None],
+        "one key too many",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: (
+            (real := torch.arange(n) < lengths[:, None])[:, None, None]
+            & real[:, None, :, None]
+        ),
+        "hide keys only",
+    ),
+    (checks.softmax_gradient, lambda w, e: w * (1 - w) * e, "only i = j"),
+    (checks.softmax_gradient, lambda w, e: w * e, "sum over the other weights"),
+    (
+        checks.softmax_gradient,
+        lambda w, e: w * (e - (w * e).sum(0, keepdim=True)),
+        "runs over the queries",
+    ),
+    (checks.softmax_gradient, lambda w, e: w * (e - (w * e).sum()), "all rows at once"),
+    (
+        checks.softmax_gradient,
+        lambda w, e: w * (e - e.mean(-1, keepdim=True)),
+        "plain mean",
+    ),
+]
+
+
+@pytest.mark.parametrize(("check", "answer"), RIGHT)
+def test_chapter_01_accepts(check, answer, capsys):
+    check(answer)
+    assert capsys.readouterr().out.startswith(f"✓ {check.__name__}")
+
+
+@pytest.mark.parametrize(("check", "answer", "words"), WRONG)
+def test_chapter_01_explains(check, answer, words):
+    with pytest.raises(checks.Mistake, match=words):
+        check(answer)

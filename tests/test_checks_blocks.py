@@ -1,0 +1,117 @@
+"""The checks of chapter 04: right answers pass, wrong ones are named."""
+
+import pytest
+import torch
+
+from companion import checks
+
+
+def silu(x):
+    return torch.nn.functional.silu(x)
+
+
+def fixed(x, attention, feed_forward, norms):
+    x = x + attention(norms[0](x))
+    return x + feed_forward(norms[1](x))
+
+
+RIGHT = [
+    ("block_count", lambda c: 12 * c * c + 13 * c),
+    ("swiglu", lambda x, up, gate, down: (silu(x @ up) * (x @ gate)) @ down),
+    ("fixed_block", fixed),
+    ("fold", lambda g, b, w, o: (w * g, o + w @ b)),
+    ("fold", lambda g, b, w, o: [w @ torch.diag(g), w @ b + o]),
+]
+
+
+@pytest.mark.parametrize("name, answer", RIGHT)
+def test_right(name, answer, capsys):
+    getattr(checks, name)(answer)
+    assert capsys.readouterr().out.startswith(f"✓ {name}")
+
+
+def thrown_away(x, attention, feed_forward, norms):
+    norms[0](x)
+    x = x + attention(x)
+    norms[1](x)
+    return x + feed_forward(x)
+
+
+def replaced(x, attention, feed_forward, norms):
+    x = norms[0](x)
+    x = x + attention(x)
+    x = norms[1](x)
+    return x + feed_forward(x)
+
+
+def half(x, attention, feed_forward, norms):
+    x = x + attention(norms[0](x))
+    return x + feed_forward(x)
+
+
+def other_half(x, attention, feed_forward, norms):
+    x = x + attention(x)
+    return x + feed_forward(norms[1](x))
+
+
+def swapped(x, attention, feed_forward, norms):
+    x = x + attention(norms[1](x))
+    return x + feed_forward(norms[0](x))
+
+
+def post(x, attention, feed_forward, norms):
+    x = norms[0](x + attention(x))
+    return norms[1](x + feed_forward(x))
+
+
+def parallel(x, attention, feed_forward, norms):
+    return x + attention(norms[0](x)) + feed_forward(norms[1](x))
+
+
+def without_sum(x, attention, feed_forward, norms):
+    x = attention(norms[0](x))
+    return feed_forward(norms[1](x))
+
+
+def in_place(x, attention, feed_forward, norms):
+    x += attention(norms[0](x))
+    return x + feed_forward(norms[1](x))
+
+
+WRONG = [
+    ("block_count", lambda c: 4 * c * c + 8 * c * c, "biases and norms count too"),
+    ("block_count", lambda c: 12 * c * c + 9 * c, "two norms are missing"),
+    ("block_count", lambda c: 12 * c * c + 11 * c, "half of the norms"),
+    ("block_count", lambda c: 12 * c * c + 4 * c, "biases are missing"),
+    ("block_count", lambda c: 11 * c * c + 12 * c, "output projection"),
+    ("block_count", lambda c: 7_087_872, "expected 1330, got 7087872"),
+    ("block_count", lambda c: None, "a `return`"),
+    ("swiglu", lambda x, u, g, d: (silu(x @ g) * (x @ u)) @ d, "bend is on the gate"),
+    ("swiglu", lambda x, u, g, d: ((x @ u).sigmoid() * (x @ g)) @ d, "x times it"),
+    ("swiglu", lambda x, u, g, d: (silu(x @ u) * silu(x @ g)) @ d, "both are bent"),
+    ("swiglu", lambda x, u, g, d: (silu(x @ u) + x @ g) @ d, "must be multiplied"),
+    ("swiglu", lambda x, u, g, d: silu(x @ u) @ d, "gate is not used"),
+    ("swiglu", lambda x, u, g, d: ((x @ u) * (x @ g)) @ d, "nothing is bent"),
+    ("swiglu", lambda x, u, g, d: silu(x @ u) * (x @ g), "expected a tensor"),
+    ("fixed_block", thrown_away, "thrown away"),
+    ("fixed_block", replaced, "replaced x"),
+    ("fixed_block", half, "feed-forward layer still reads x without norm"),
+    ("fixed_block", other_half, "attention still reads x without norm"),
+    ("fixed_block", swapped, "changed places"),
+    ("fixed_block", post, "post-norm"),
+    ("fixed_block", parallel, "what attention has added"),
+    ("fixed_block", without_sum, "not added"),
+    ("fixed_block", in_place, "changes its input"),
+    ("fold", lambda g, b, w, o: (w * g[:, None], o + w @ b), "outputs"),
+    ("fold", lambda g, b, w, o: (w * g, o), "bias of the norm is lost"),
+    ("fold", lambda g, b, w, o: (w * g, o + (w * g) @ b), "after the gain"),
+    ("fold", lambda g, b, w, o: (w * g, o + b), "through the weight"),
+    ("fold", lambda g, b, w, o: (w * g, w @ b), "own offset is lost"),
+    ("fold", lambda g, b, w, o: (w * g, o + b @ w), "other way round"),
+]
+
+
+@pytest.mark.parametrize("name, answer, words", WRONG)
+def test_wrong_is_named(name, answer, words):
+    with pytest.raises(checks.Mistake, match=words):
+        getattr(checks, name)(answer)
