@@ -42,6 +42,7 @@ from .blocks import (
     LayerNorm,
     RMSNorm,
     gelu,
+    gelu_sigmoid,
     gelu_tanh,
     squared_relu,
 )

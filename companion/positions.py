@@ -53,9 +53,9 @@ def rotary(
 def rotate(x: Tensor, positions: Tensor, base: float = 10_000) -> Tensor:
     """x (b h t d) with each pair of features turned by its position, (t) or (b t).
 
-    Feature i is paired with feature i + d/2, as in GPT-NeoX and Llama's published
-    weights; the paper pairs neighbours, 2i with 2i + 1: `interleave` and `deinterleave`
-    go between the two. A dot product of two rotated vectors depends on the difference
+    Feature i is paired with feature i + d/2, as in GPT-NeoX and `transformers`' Llama;
+    the paper pairs neighbours, 2i with 2i + 1: `interleave` and `deinterleave` go
+    between the two. A dot product of two rotated vectors depends on the difference
     of their positions alone. Raises ValueError for an odd d. Su et al. 2021, eq. 34.
     """
     return rotary(positions, x.shape[-1], base)(x)

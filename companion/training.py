@@ -172,6 +172,7 @@ def parallel(model: nn.Module, device: str, world: int) -> Iterator[nn.Module]:
     torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
     try:
         yield nn.parallel.DistributedDataParallel(model)
+        torch.distributed.barrier()  # nobody leaves while another still waits for it
     finally:
         torch.distributed.destroy_process_group()
 
@@ -245,6 +246,7 @@ def run(
     half = torch.autocast(device, torch.bfloat16, enabled=bfloat16)
     with parallel(model, device, world) as wrapped, bar, half:
         losses = train(wrapped, optimizer, mine, on_step=on_step)
+        del wrapped  # before its process group, or the exit can hang
     return model, losses
 
 

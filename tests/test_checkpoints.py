@@ -151,8 +151,8 @@ def test_two_processes_follow_one(tmp_path):
     torchrun = "-m torch.distributed.run --master-addr 127.0.0.1 --nproc-per-node 2"
     one = [sys.executable, *options.split(), str(paths[0])]
     two = [*torchrun.split(), f"--master-port={port}", *options.split(), str(paths[1])]
-    subprocess.run(one, check=True)
-    subprocess.run([sys.executable, *two], check=True)
+    subprocess.run(one, check=True, timeout=120)
+    subprocess.run([sys.executable, *two], check=True, timeout=120)
     right, ours = load_file(paths[0]), load_file(paths[1])
     for name in right:
         if name.startswith("model."):

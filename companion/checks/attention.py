@@ -7,7 +7,7 @@ from .compare import compare, draw
 
 
 def one_query(answer) -> None:
-    """`answer(query, keys, values)`: the average of the values (s c) for a query (d)."""
+    """`answer(query, keys, values)`: the values (s c) averaged for a query (d)."""
 
     def shares(query, keys, divisor):
         return (keys @ query / divisor).softmax(0)
@@ -134,7 +134,7 @@ def softmax_gradient(answer) -> None:
         [(draw(3, 5).softmax(-1), draw(3, 5, seed=1))],
         [
             (
-                "only i = j is counted: a score also moves the other weights of its row",
+                "only i = j is counted: a score moves the other weights of its row too",
                 lambda w, e: w * (1 - w) * e,
             ),
             ("the sum over the other weights is missing", lambda w, e: w * e),

@@ -23,7 +23,7 @@ def head_parameters(answer) -> None:
                 lambda c, h, bias: (3 * h + 1) * c * (c + bias),
             ),
             (
-                "each head has d_model / n_heads columns: more heads are not more numbers",
+                "each head has d_model / n_heads columns: more heads, no more numbers",
                 lambda c, h, bias: 4 * h * c * (c + bias),
             ),
             (

@@ -126,7 +126,7 @@ def next_positions(answer) -> None:
     compare(
         answer,
         right,
-        [(torch.tensor([0, 5]), 3), (torch.tensor([9, 2, 4]), 1)],
+        [(torch.tensor([3, 5]), 3), (torch.tensor([9, 2, 4]), 1)],
         [
             (
                 "every piece begins at 0 again: it goes on where its stream stopped",
