@@ -4,6 +4,7 @@
 """
 
 import argparse
+import gc
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -172,7 +173,8 @@ def parallel(model: nn.Module, device: str, world: int) -> Iterator[nn.Module]:
     torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
     try:
         yield nn.parallel.DistributedDataParallel(model)
-        torch.distributed.barrier()  # nobody leaves while another still waits for it
+        gc.collect()  # the wrapper goes before its process group, or the exit can hang
+        torch.distributed.barrier()
     finally:
         torch.distributed.destroy_process_group()
 
@@ -246,7 +248,7 @@ def run(
     half = torch.autocast(device, torch.bfloat16, enabled=bfloat16)
     with parallel(model, device, world) as wrapped, bar, half:
         losses = train(wrapped, optimizer, mine, on_step=on_step)
-        del wrapped  # before its process group, or the exit can hang
+        del wrapped
     return model, losses
 
 
