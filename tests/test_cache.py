@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from companion import GPT, GPTConfig, PreallocatedCache
 
 N = 9  # the context
-POSITIONS = ["learned", "sinusoidal", "rotary", "none"]
+POSITIONS = ["learned", "sinusoidal", "rotary", "alibi", "t5", "none"]
 
 
 @cache

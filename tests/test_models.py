@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForC
 
 from companion import GPT, GPTConfig, next_token_loss, sinusoidal
 
-POSITIONS = ["learned", "sinusoidal", "rotary", "none"]
+POSITIONS = ["learned", "sinusoidal", "rotary", "alibi", "t5", "none"]
 SIZES = {"d_vocab": 17, "context_length": 8, "d_model": 16, "n_heads": 4, "n_layers": 2}
 
 

@@ -6,12 +6,26 @@ import pytest
 import torch
 from torch.testing import assert_close
 from transformers import LlamaConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.llama.modeling_llama import (
     LlamaRotaryEmbedding,
     apply_rotary_pos_emb,
 )
+from transformers.models.t5.modeling_t5 import T5Attention
 
-from companion import deinterleave, interleave, rotary, rotate, sinusoidal
+from companion import (
+    MultiHeadAttention,
+    RelativeBias,
+    alibi,
+    alibi_slopes,
+    causal_mask,
+    deinterleave,
+    interleave,
+    relative_buckets,
+    rotary,
+    rotate,
+    sinusoidal,
+)
 from companion.positions import sinusoidal_at
 
 BASES = [10_000, 500]
@@ -150,3 +164,65 @@ def test_a_rotation_leaves_its_input_alone():
 def test_an_odd_number_of_features_is_refused(call):
     with pytest.raises(ValueError, match="7 features .*even"):
         call()
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 3, 4, 6, 8, 12, 16, 20])
+def test_alibi_slopes_are_bloom_s_for_any_number_of_heads(n_heads):
+    ones = torch.ones(1, 2)
+    theirs = build_alibi_tensor(ones, n_heads, torch.float32)[:, 0, 1]
+    assert_close(alibi_slopes(n_heads), theirs, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("n_queries, n_keys", [(5, 5), (1, 7), (3, 8)])
+def test_alibi_charges_the_distance_to_the_last_aligned_key(n_queries, n_keys):
+    ours, slopes = alibi(4, n_queries, n_keys), alibi_slopes(4)
+    assert ours.shape == (4, n_queries, n_keys)
+    for h in range(4):
+        for t in range(n_queries):
+            for s in range(n_keys):
+                distance = abs(t + n_keys - n_queries - s)
+                assert ours[h, t, s] == pytest.approx(-slopes[h].item() * distance)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("n_buckets, max_distance", [(32, 128), (16, 64), (8, 20)])
+def test_t5_buckets_are_those_of_transformers(causal, n_buckets, max_distance):
+    distance = torch.arange(-300, 301)  # query minus key; theirs is key minus query
+    theirs = T5Attention._relative_position_bucket(
+        -distance,
+        bidirectional=not causal,
+        num_buckets=n_buckets,
+        max_distance=max_distance,
+    )
+    ours = relative_buckets(distance, n_buckets, max_distance, causal)
+    assert torch.equal(ours, theirs)
+
+
+def test_relative_bias_looks_its_bucket_up_for_every_pair():
+    bias, distance = RelativeBias(3), torch.tensor([[0, 1, 40], [500, 7, 0]])
+    ours = bias(distance)
+    assert ours.shape == (3, 2, 3)
+    for (t, s), bucket in {(0, 0): 0, (0, 1): 1, (1, 0): 31, (1, 1): 7}.items():
+        assert torch.equal(ours[:, t, s], bias.bias.weight[bucket])
+
+
+@pytest.mark.parametrize("scheme", ["alibi", "t5"])
+@pytest.mark.parametrize("engine", ["fused", "explicit"])
+def test_a_bias_on_the_scores_equals_a_written_out_loop(scheme, engine):
+    generator = torch.Generator().manual_seed(0)
+    attention = MultiHeadAttention(8, 2, engine=engine)
+    x = torch.randn(1, 5, 8, generator=generator)
+    distance = torch.arange(5)[:, None] - torch.arange(5)
+    bias = alibi(2, 5, 5) if scheme == "alibi" else 3 * RelativeBias(2)(distance)
+    ours = attention(x, mask=causal_mask(5), bias=bias)
+    q, k, v = (
+        f(x)[0].view(5, 2, 4)
+        for f in (attention.to_queries, attention.to_keys, attention.to_values)
+    )
+    rows = torch.zeros(5, 2, 4)
+    for t in range(5):
+        for h in range(2):
+            scores = [q[t, h] @ k[s, h] / 2 + bias[h, t, s] for s in range(t + 1)]
+            weights = torch.stack(scores).softmax(0)
+            rows[t, h] = sum(weights[s] * v[s, h] for s in range(t + 1))
+    assert_close(ours[0], attention.to_output(rows.flatten(1)), rtol=0, atol=1e-5)

@@ -25,6 +25,7 @@ from companion import (
     top_k,
     top_p,
 )
+from companion.models import POSITIONS
 
 WINDOW = 6
 SAMPLERS = {
@@ -215,7 +216,7 @@ def greedy_by_hand(model, tokens, n_new):
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "none"])
+@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("n_prompt", [1, 4, WINDOW - 1, WINDOW])
 def test_greedy_text_is_the_recomputed_one_before_and_past_the_window(
     n_prompt, positions, use_cache

@@ -1,7 +1,10 @@
 """Tokenizers: text to integers and back, and errors that name the culprit."""
 
+import functools
 import hashlib
 import os
+import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GPT2Tokenizer
 
-from companion import CharTokenizer, gpt2_tokenizer, tiny_shakespeare, tokenizers
+from companion import (
+    BPETokenizer,
+    CharTokenizer,
+    gpt2_tokenizer,
+    tiny_shakespeare,
+    tokenizers,
+    train_bpe,
+)
 from companion.data import GPT2_MERGES, GPT2_VOCABULARY
 
 ALPHABET = "ab zé\n€🙂"
@@ -96,3 +106,61 @@ def test_a_missing_or_damaged_vocabulary_is_an_error_and_stays(
 def test_tiktoken_looks_for_a_file_under_the_hash_of_its_address(artifact):
     name = hashlib.sha1(artifact.url.encode()).hexdigest()
     assert artifact.path == Path(os.environ["TIKTOKEN_CACHE_DIR"]) / name
+
+
+def rescanning_bpe(text, d_vocab):
+    """The definition: count every pair of every piece anew for each merge."""
+    words = [list(p.encode()) for p in re.findall(tokenizers.PIECES, text)]
+    merges = []
+    while len(merges) < d_vocab - 256:
+        counts = Counter(pair for w in words for pair in zip(w, w[1:], strict=False))
+        if not counts:
+            break
+        pair = max(counts, key=lambda pair: (counts[pair], pair))
+        words = [tokenizers.merge(w, pair, 256 + len(merges)) for w in words]
+        merges.append(pair)
+    return merges
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet="ab é\n", max_size=80), st.integers(256, 275))
+def test_bpe_training_equals_rescanning(text, d_vocab):
+    assert train_bpe(text, d_vocab) == rescanning_bpe(text, d_vocab)
+
+
+def test_bpe_training_equals_rescanning_on_the_plays():
+    text = tiny_shakespeare()[100_000:115_000]
+    assert train_bpe(text, 400) == rescanning_bpe(text, 400)
+
+
+@functools.cache
+def shakespearean():
+    tokenizer = BPETokenizer.train(tiny_shakespeare()[:200_000], 1024)
+    return tokenizer, tokenizer.to_tiktoken()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_bpe_round_trip_and_tiktoken_agree_on_any_text(text):
+    tokenizer, theirs = shakespearean()
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.encode(tokenizer.decode(ids)) == ids
+    assert theirs.encode(text, disallowed_special=()) == ids
+
+
+def test_bpe_and_tiktoken_agree_on_every_line_of_the_corpus():
+    tokenizer, theirs = shakespearean()
+    for line in tiny_shakespeare().splitlines(keepends=True):
+        assert tokenizer.encode(line) == theirs.encode(line)
+
+
+def test_bpe_names_what_it_can_t_read():
+    tokenizer, _ = shakespearean()
+    for token in (-1, 1024):
+        with pytest.raises(ValueError, match=f"token {token} is outside 0 to 1023"):
+            tokenizer.decode([5, token])
+    with pytest.raises(ValueError, match=r"\\ud83d' at 3 is half a character"):
+        tokenizer.encode("abc\ud83d")
+    with pytest.raises(ValueError, match="d_vocab .255. must be at least 256"):
+        train_bpe("text", 255)
