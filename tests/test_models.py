@@ -149,6 +149,16 @@ def test_a_rotary_model_has_the_logits_of_gpt_neox_in_transformers():
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_both_engines_give_the_same_logits(positions):
+    fused = shaken(GPT(GPTConfig(**SIZES, positions=positions)))
+    explicit = GPT(GPTConfig(**SIZES, positions=positions, engine="explicit")).eval()
+    explicit.load_state_dict(fused.state_dict())
+    tokens = random_tokens(2, 8)
+    assert_close(fused(tokens), explicit(tokens), atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
 def test_sinusoidal_positions_are_a_learned_table_that_holds_the_sinusoids():
     ours = shaken(GPT(GPTConfig(**SIZES, positions="sinusoidal")))
     learned = GPT(GPTConfig(**SIZES)).eval()
