@@ -69,6 +69,14 @@ WRONG = [
         lambda z, y: (-z.log_softmax(-1).gather(-1, y[..., None])).exp().mean(),
         "first the mean",
     ),
+    (
+        checks.clip,
+        lambda gs, c: [
+            g / torch.cat([x.flatten() for x in gs]).norm() if len(gs) == 2 else g
+            for g in gs
+        ],
+        "whatever the limit",
+    ),
     (checks.clip, each_clipped, "each gradient is clipped by itself"),
     (checks.clip, lambda gs, c: [g.clip(-c, c) for g in gs], "changes the direction"),
     (checks.clip, always_scaled, "only shortens"),

@@ -44,8 +44,12 @@ def clip(answer) -> None:
     compare(
         answer,
         right,
-        [(large, 1.0), ([torch.ones(2)], 10.0)],
+        [(large, 1.0), ([torch.ones(2)], 10.0), (large, 2.0)],
         [
+            (
+                "the norm is 1 whatever the limit: multiply by limit / norm",
+                lambda gs, c: [g / norm(gs) for g in gs] if norm(gs) > c else gs,
+            ),
             (
                 "each gradient is clipped by itself: the norm is that of all together",
                 lambda gs, c: [g * min(1, c / g.norm()) for g in gs],
