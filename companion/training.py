@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -232,8 +232,7 @@ def run(
         bar.set_postfix_str(f"loss {loss:.3f}, {speed:,.0f} tokens/s", refresh=False)
         set_rates(step)
         if path and rank == 0 and (step % every == 0 or step == recipe.n_steps):
-            facts = {"step": step, "config": asdict(recipe.config)}
-            save_checkpoint(path, model, optimizer, generator, **facts)
+            save_checkpoint(path, model, optimizer, generator, step=step)
 
     tokens_per_step = recipe.batch_size * recipe.config.context_length
     drawn = batches(

@@ -50,7 +50,7 @@ def test_nine_of_ten_printing_cells_are_compared(path):
 
 
 def test_a_cell_whose_output_is_ignored_is_followed_by_an_assertion(path):
-    """The next cell with an assert comes before the next chapter heading."""
+    """It comes within the next four code cells."""
     notebook = nbformat.read(path, as_version=4)
     for i, cell in enumerate(notebook.cells):
         if IGNORED & set(cell.metadata.get("tags", [])):
