@@ -15,6 +15,7 @@ warnings.filterwarnings("ignore", "'companion", RuntimeWarning, "runpy")
 
 from .data import CACHE, batches, pack, split, tiny_shakespeare
 from .tokenizers import BPETokenizer, CharTokenizer, gpt2_tokenizer, train_bpe
+from .dates import date_batches, dates
 from .attention import (
     MultiHeadAttention,
     attention,
@@ -35,9 +36,18 @@ from .positions import (
     rotate,
     sinusoidal,
 )
-from .cache import PreallocatedCache
+from .cache import (
+    Cache,
+    ConcatenatingCache,
+    Int8Cache,
+    PreallocatedCache,
+    RaggedCache,
+    SlidingWindowCache,
+    quantize,
+)
 from .blocks import (
     Block,
+    CrossBlock,
     FeedForward,
     LayerNorm,
     RMSNorm,
@@ -46,7 +56,7 @@ from .blocks import (
     gelu_tanh,
     squared_relu,
 )
-from .models import GPT, GPTConfig
+from .models import GPT, EncoderDecoder, EncoderDecoderConfig, GPTConfig, Stack
 from .optimizers import (
     AdamW,
     Muon,
@@ -55,6 +65,7 @@ from .optimizers import (
     noam,
     orthogonalize,
     warmup_cosine,
+    warmup_linear,
 )
 from .checkpoints import load_checkpoint, save_checkpoint
 from .training import (

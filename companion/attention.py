@@ -111,7 +111,8 @@ class MultiHeadAttention(nn.Module):
     x (b t c) asks; context (b s c), or x itself, is asked -> (b t c). The mask is True
     where attention is allowed: `nn.MultiheadAttention` has it the other way round.
     `positions` is a function that turns queries and keys by where they stand, such as
-    `rotary(...)`; `bias` is added to the scores.
+    `rotary(...)`; `bias` is added to the scores. `cache` keeps keys and values: x goes
+    on from what it holds; of a context they are computed in the first call alone.
     `engine` is "fused" or "explicit"; the explicit one passes its weights (b h t s)
     through `self.pattern`, where a hook can read them. Each of `n_kv_heads` heads of
     keys and values serves n_heads / n_kv_heads heads of queries (Ainslie et al. 2023).
@@ -149,6 +150,11 @@ class MultiHeadAttention(nn.Module):
         self.to_output = nn.Linear(d_model, d_model, bias)
         self.pattern = nn.Identity()
 
+    def _place(self, x: Tensor, positions) -> Tensor:
+        if self.normalize:  # unit variance, without a learned gain (Henry et al. 2020)
+            x = F.rms_norm(x, x.shape[-1:])
+        return x if positions is None else positions(x)
+
     def forward(
         self,
         x: Tensor,
@@ -159,20 +165,19 @@ class MultiHeadAttention(nn.Module):
         cache=None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        context = x if context is None else context
         queries = rearrange(self.to_queries(x), "b t (h d) -> b h t d", h=self.n_heads)
-        keys = rearrange(
-            self.to_keys(context), "b s (h d) -> b h s d", h=self.n_kv_heads
-        )
-        values = rearrange(
-            self.to_values(context), "b s (h d) -> b h s d", h=self.n_kv_heads
-        )
-        if self.normalize:  # unit variance, without a learned gain (Henry et al. 2020)
-            queries, keys = (F.rms_norm(x, x.shape[-1:]) for x in (queries, keys))
-        if positions is not None:
-            queries, keys = positions(queries), positions(keys)
-        if cache is not None:
-            keys, values = cache.append(keys, values)
+        queries = self._place(queries, positions)
+        if context is not None and cache is not None and len(cache):
+            keys, values = cache.read()  # the context's, computed once
+        else:
+            context = x if context is None else context
+            keys, values = (
+                rearrange(project(context), "b s (h d) -> b h s d", h=self.n_kv_heads)
+                for project in (self.to_keys, self.to_values)
+            )
+            keys = self._place(keys, positions)
+            if cache is not None:
+                keys, values = cache.append(keys, values)
         if self.n_kv_heads < self.n_heads:
             g = self.n_heads // self.n_kv_heads
             keys, values = (

@@ -1,6 +1,7 @@
-"""Blocks: norms, activations, feed-forward layer, residual block. Chapter 04."""
+"""Blocks: norms, activations, feed-forward, residual blocks. Chapters 04 and 08."""
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -121,9 +122,50 @@ class Block(nn.Module):
         self.attention_norm, self.feed_forward_norm = norms
         self.dropout, self.pre_norm = nn.Dropout(dropout), pre_norm
 
-    def forward(self, x: Tensor, **how) -> Tensor:
+    def add(self, x: Tensor, branch: Callable, norm: nn.Module) -> Tensor:
+        """x plus what a branch makes of it, with the norm before or after."""
         if self.pre_norm:
-            x = x + self.dropout(self.attention(self.attention_norm(x), **how))
-            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, **how)))
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+            return x + self.dropout(branch(norm(x)))
+        return norm(x + self.dropout(branch(x)))
+
+    def forward(self, x: Tensor, **how) -> Tensor:
+        x = self.add(x, lambda x: self.attention(x, **how), self.attention_norm)
+        return self.add(x, self.feed_forward, self.feed_forward_norm)
+
+
+class CrossBlock(Block):
+    """A block that reads: between its two branches it attends to a context (b s c).
+
+    `context_mask` (b 1 1 s) is True at keys that are no padding; `context_cache` keeps
+    the context's keys and values. Vaswani et al. 2017, section 3.1, the decoder.
+    """
+
+    def __init__(
+        self,
+        attention: MultiHeadAttention,
+        cross_attention: MultiHeadAttention,
+        feed_forward: FeedForward,
+        norms: tuple,
+        dropout: float = 0.0,
+        pre_norm: bool = True,
+    ):
+        super().__init__(attention, feed_forward, norms[::2], dropout, pre_norm)
+        self.cross_attention, self.cross_attention_norm = cross_attention, norms[1]
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor,
+        *,
+        context_mask: Tensor | None = None,
+        context_cache=None,
+        **how,
+    ) -> Tensor:
+        def cross(x: Tensor) -> Tensor:
+            return self.cross_attention(
+                x, context, mask=context_mask, cache=context_cache
+            )
+
+        x = self.add(x, lambda x: self.attention(x, **how), self.attention_norm)
+        x = self.add(x, cross, self.cross_attention_norm)
+        return self.add(x, self.feed_forward, self.feed_forward_norm)

@@ -1,14 +1,88 @@
-"""Key/value caches: keep what was computed, behind one interface. Chapter 07.
+"""Key/value caches: keep what was computed. Five of them, one interface. Chapter 07.
 
-A cache serves one layer: `append(keys, values)` stores the new (b h t d) ones and
-returns all of them; `len(cache)` is the number of positions seen. A model reads `len`
-once, before any layer appends. Keys are rotated before they are stored.
+A cache serves one layer. `append(keys, values)` takes the new (b h t d) ones and gives
+all that the new queries may need, (b h s d); `len(cache)` is the number of positions
+seen. Before any layer appends, a model asks the first cache where the new tokens will
+stand (`positions`), how far before each of them the keys will lie (`distances`) and
+which of those it may see (`mask`). Keys are rotated before they are stored.
 """
 
+import torch
 from torch import Tensor
 
 
-class PreallocatedCache:
+class Cache:
+    """What the five share: positions in order, and a view of all that came before."""
+
+    keys: Tensor | None = None
+    values: Tensor | None = None
+    cursor = 0
+
+    def __len__(self) -> int:
+        return self.cursor
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of all tensors held, in bytes."""
+        return sum(x.nbytes for x in (self.keys, self.values) if x is not None)
+
+    def positions(self, n_new: int) -> Tensor:
+        """Where the next `n_new` tokens stand: (t), or (b t) if streams differ."""
+        return torch.arange(len(self), len(self) + n_new)
+
+    def key_positions(self, n_new: int) -> Tensor:
+        """Where the keys stand that `append` will return with `n_new` more: (s)."""
+        return torch.arange(len(self) + n_new)
+
+    def distances(self, n_new: int) -> Tensor:
+        """How far each key lies before each new query: (t s) or (b t s)."""
+        return self.positions(n_new)[..., None] - self.key_positions(n_new)
+
+    def mask(self, n_new: int) -> Tensor | None:
+        """True where a new query may attend, or None if it may everywhere."""
+        return None if n_new == 1 else self.distances(n_new) >= 0
+
+    def read(self) -> tuple[Tensor, Tensor]:
+        """The stored keys and values (b h s d)."""
+        return self.keys, self.values
+
+    def reorder(self, rows: Tensor) -> None:
+        """Let row i of the batch continue what `rows[i]` held, as beams do.
+
+        Rows may be repeated or left out: streams that have ended can be dropped.
+        """
+        if self.keys is not None:
+            self.keys, self.values = self.keys[rows], self.values[rows]
+
+    def reset(self) -> None:
+        """Forget everything, for another prompt or batch."""
+        self.keys = self.values = None
+        self.cursor = 0
+
+    def _check(self, keys: Tensor) -> None:
+        if self.keys is not None:
+            held, new = tuple(self.keys.shape[:2]), tuple(keys.shape[:2])
+            if held != new:
+                raise ValueError(
+                    f"the cache holds (batch, heads) {held}, new keys are {new}"
+                )
+
+
+class ConcatenatingCache(Cache):
+    """Grows by `torch.cat`: the plainest, but each append copies all that is stored."""
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store keys and values (b h t d); return all stored ones (b h s d)."""
+        self._check(keys)
+        self.cursor += keys.shape[-2]
+        if self.keys is not None:
+            keys = torch.cat([self.keys, keys], -2)
+            values = torch.cat([self.values, values], -2)
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+class PreallocatedCache(Cache):
     """Room for `capacity` positions, allocated once; a cursor says how many are used.
 
     An append writes in place and returns views: nothing that is stored is copied.
@@ -16,34 +90,207 @@ class PreallocatedCache:
     """
 
     def __init__(self, capacity: int):
+        if capacity < 1:
+            raise ValueError(f"capacity is {capacity}; it must be 1 or more")
         self.capacity = capacity
-        self.cursor = 0
-        self.keys = self.values = None
-
-    def __len__(self) -> int:
-        return self.cursor
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store keys and values (b h t d); return all stored ones (b h s d)."""
+        self._make_room(keys, values)
         end = self.cursor + keys.shape[-2]
-        if end > self.capacity:
+        self.keys[..., self.cursor : end, :] = keys
+        self.values[..., self.cursor : end, :] = values
+        self.cursor = end
+        return self.read()
+
+    def read(self) -> tuple[Tensor, Tensor]:
+        n = len(self)
+        return self.keys[..., :n, :], self.values[..., :n, :]
+
+    def _make_room(self, keys: Tensor, values: Tensor) -> None:
+        self._check(keys)
+        if len(self) + keys.shape[-2] > self.capacity:
             raise ValueError(
-                f"{keys.shape[-2]} more positions after {self.cursor} exceed the"
+                f"{keys.shape[-2]} more positions after {len(self)} exceed the"
                 f" cache's capacity ({self.capacity})"
             )
         if self.keys is None:
             shape = (*keys.shape[:-2], self.capacity, keys.shape[-1])
             self.keys, self.values = keys.new_empty(shape), values.new_empty(shape)
-        held, new = tuple(self.keys.shape[:-2]), tuple(keys.shape[:-2])
-        if held != new:
+
+
+class RaggedCache(PreallocatedCache):
+    """Streams of different lengths in one batch: each of `n_streams` has its cursor.
+
+    Prompts of different lengths are padded at the end, appended together and then
+    shortened by `truncate`; the next tokens overwrite the padding. No query sees beyond
+    its own stream's cursor.
+    """
+
+    def __init__(self, capacity: int, n_streams: int):
+        super().__init__(capacity)
+        self.lengths = torch.zeros(n_streams, dtype=torch.long)
+
+    def __len__(self) -> int:
+        return int(self.lengths.max())
+
+    def positions(self, n_new: int) -> Tensor:
+        return self.lengths[:, None] + torch.arange(n_new)
+
+    def mask(self, n_new: int) -> Tensor:
+        return (self.distances(n_new) >= 0)[:, None]  # the same for every head
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store (b h t d) after each stream's cursor; return (b h s d) of the longest.
+
+        What lies past a stream's cursor is set to zero before it is returned: the mask
+        hides it, but 0 times NaN would not.
+        """
+        if len(keys) != len(self.lengths):
             raise ValueError(
-                f"the cache holds (batch, heads) {held}, new keys are {new}"
+                f"the cache has {len(self.lengths)} streams, new keys have {len(keys)}"
             )
-        self.keys[..., self.cursor : end, :] = keys
-        self.values[..., self.cursor : end, :] = values
-        self.cursor = end
-        return self.keys[..., :end, :], self.values[..., :end, :]
+        self._make_room(keys, values)
+        t = keys.shape[-2]
+        rows = torch.arange(len(keys))[:, None]
+        slots = self.lengths[:, None] + torch.arange(t)
+        self.lengths = self.lengths + t
+        stale = torch.arange(int(self.lengths.min()), len(self))
+        hidden = (stale >= self.lengths[:, None])[:, None, :, None].to(keys.device)
+        for kept, new in ((self.keys, keys), (self.values, values)):
+            kept[rows, :, slots] = new.transpose(1, 2)
+            kept[..., len(self) - len(stale) : len(self), :].masked_fill_(hidden, 0)
+        return self.read()
+
+    def truncate(self, lengths: Tensor) -> None:
+        """Keep only the first `lengths` (b) positions of each stream.
+
+        For padding, and for guesses that turned out wrong. Raises ValueError for a
+        length below 0 or beyond what the stream holds.
+        """
+        if bool(((lengths < 0) | (lengths > self.lengths)).any()):
+            raise ValueError(
+                f"lengths {lengths.tolist()} do not lie within 0 and what the streams"
+                f" hold, {self.lengths.tolist()}"
+            )
+        self.lengths = lengths.clone()
 
     def reorder(self, rows: Tensor) -> None:
-        """Let row i of the batch continue what `rows[i]` held, as beams do."""
-        self.keys, self.values = self.keys[rows], self.values[rows]
+        super().reorder(rows)
+        self.lengths = self.lengths[rows]
+
+    def reset(self) -> None:
+        super().reset()
+        self.lengths = torch.zeros_like(self.lengths)
+
+
+class SlidingWindowCache(Cache):
+    """The last `window` positions and, on request, the first `n_sinks` of all.
+
+    A query sees the keys fewer than `window` positions before it, itself included, and
+    the sinks. A new key takes the place of the oldest, so the stored ones are not in
+    order: attention does not mind, since `key_positions` says where each stands.
+    Beltagy et al. 2020, section 3.1; sinks: Xiao et al. 2023.
+    """
+
+    def __init__(self, window: int, n_sinks: int = 0):
+        if window < 1 or n_sinks < 0:
+            raise ValueError(
+                f"window ({window}) must be 1 or more, n_sinks ({n_sinks}) 0 or more"
+            )
+        self.window, self.n_sinks = window, n_sinks
+
+    def _held(self, end: int) -> Tensor:
+        """The position in each used slot when `end` positions have been seen."""
+        slots = torch.arange(min(end, self.n_sinks + self.window))
+        latest = end - 1 - (end - 1 - slots) % self.window
+        return torch.where(slots < self.n_sinks, slots, latest)
+
+    def key_positions(self, n_new: int) -> Tensor:
+        if n_new == 1:
+            return self._held(len(self) + 1)
+        return torch.cat([self._held(len(self)), self.positions(n_new)])
+
+    def mask(self, n_new: int) -> Tensor | None:
+        if n_new == 1:
+            return None
+        distances, sinks = self.distances(n_new), self.key_positions(n_new)
+        near = (distances < self.window) | (sinks < self.n_sinks)
+        return near & (distances >= 0)
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store keys and values (b h t d); return those that the new queries may see.
+
+        One token takes the place of what it no longer sees. Of several, the first may
+        see what the last may not: they get the old ones and the new beside each other.
+        """
+        self._check(keys)
+        if self.keys is None:
+            shape = (*keys.shape[:-2], self.n_sinks + self.window, keys.shape[-1])
+            self.keys, self.values = keys.new_empty(shape), values.new_empty(shape)
+        before, start = self.read(), len(self)
+        self.cursor += keys.shape[-2]
+        held = self._held(self.cursor)
+        (slots,) = (held >= start).nonzero(as_tuple=True)
+        new = held[slots] - start
+        several = keys.shape[-2] > 1
+        if several:
+            pairs = zip(before, (keys, values), strict=True)
+            beside = tuple(torch.cat(pair, -2) for pair in pairs)
+        self.keys[..., slots, :] = keys[..., new, :]
+        self.values[..., slots, :] = values[..., new, :]
+        return beside if several else self.read()
+
+    def read(self) -> tuple[Tensor, Tensor]:
+        n = min(len(self), self.n_sinks + self.window)
+        return self.keys[..., :n, :], self.values[..., :n, :]
+
+
+class Int8Cache(Cache):
+    """One byte a number: each key and value is kept as 8-bit integers and one scale.
+
+    The scale is the vector's largest magnitude / 127, so that no number is off by more
+    than half of it. What `append` returns is multiplied out again. Dettmers et al.
+    2022, section 2.1 (absmax quantization).
+    """
+
+    def __init__(self, capacity: int):
+        self.numbers, self.scales = (PreallocatedCache(capacity) for _ in range(2))
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numbers.nbytes + self.scales.nbytes
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store keys and values (b h t d); return all of them (b h s d), rounded."""
+        self.dtype = keys.dtype
+        (keys, key_scales), (values, value_scales) = quantize(keys), quantize(values)
+        self.numbers.append(keys, values)
+        self.scales.append(key_scales, value_scales)
+        return self.read()
+
+    def read(self) -> tuple[Tensor, Tensor]:
+        pairs = zip(self.numbers.read(), self.scales.read(), strict=True)
+        return tuple((numbers * scales).to(self.dtype) for numbers, scales in pairs)
+
+    def reorder(self, rows: Tensor) -> None:
+        self.numbers.reorder(rows)
+        self.scales.reorder(rows)
+
+    def reset(self) -> None:
+        self.numbers.reset()
+        self.scales.reset()
+
+
+def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
+    """x (... d) as 8-bit integers (... d) times scales (... 1), to half a scale.
+
+    A vector of zeros keeps the scale 0.
+    """
+    x = x.float()
+    scales = x.abs().amax(-1, keepdim=True) / 127
+    integers = (x / scales.clamp(min=torch.finfo(x.dtype).tiny)).round()
+    return integers.to(torch.int8), scales

@@ -1,14 +1,14 @@
-"""Models: the GPT, whole. Chapter 04."""
+"""Models: the GPT, whole, and the encoder with its decoder. Chapters 04 and 08."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor, nn
 
-from .attention import MultiHeadAttention, causal_mask
-from .blocks import ACTIVATIONS, NORMS, Block, FeedForward
-from .cache import PreallocatedCache
+from .attention import MultiHeadAttention, padding_mask
+from .blocks import ACTIVATIONS, NORMS, Block, CrossBlock, FeedForward
+from .cache import Cache, ConcatenatingCache, PreallocatedCache
 from .positions import RelativeBias, alibi_at, rotary, sinusoidal_at
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "t5", "none")
@@ -55,16 +55,16 @@ class GPTConfig:
                 )
 
 
-class GPT(nn.Module):
-    """A decoder-only Transformer: tokens (b t) -> logits (b t v), at every position.
+class Stack(nn.Module):
+    """Tokens (b t) -> features (b t c): embedding, positions, blocks, final norm.
 
-    `caches`, one a layer, make the tokens a continuation of what the caches hold.
-    Weights come from `generator`. Raises ValueError for tokens of a wrong shape or
-    dtype, beyond the vocabulary, or (learned positions) beyond the context.
-    Radford et al. 2019.
+    Without a mask, attention is causal. `caches`, one a block, make the tokens a
+    continuation of what they hold. With `cross`, every block reads a context too.
+    Raises ValueError for tokens of a wrong shape or dtype, beyond the vocabulary, or
+    (learned positions) beyond the context.
     """
 
-    def __init__(self, config: GPTConfig, generator: torch.Generator | None = None):
+    def __init__(self, config: GPTConfig, cross: bool = False):
         super().__init__()
         self.config = config
         c = config.d_model
@@ -74,26 +74,28 @@ class GPT(nn.Module):
         if config.positions == "t5":
             self.relative_bias = RelativeBias(config.n_heads)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(self._block() for _ in range(config.n_layers))
-        self.norm = NORMS[config.norm](c, config.bias)
-        self.unembedding = nn.Linear(c, config.d_vocab, bias=False)
-        if config.tied:
-            self.unembedding.weight = self.embedding.weight
-        self._initialize(generator)
+        self.blocks = nn.ModuleList(self._block(cross) for _ in range(config.n_layers))
+        self.norm = nn.Identity()  # post-norm blocks end with one
+        if config.pre_norm:
+            self.norm = NORMS[config.norm](c, config.bias)
 
-    def _block(self) -> Block:
+    def _block(self, cross: bool) -> Block:
         o = self.config
-        attention = MultiHeadAttention(
-            o.d_model,
-            o.n_heads,
-            o.bias,
-            n_kv_heads=o.n_kv_heads,
-            normalize=o.normalize,
-            engine=o.engine,
-        )
+        attentions = [
+            MultiHeadAttention(
+                o.d_model,
+                o.n_heads,
+                o.bias,
+                n_kv_heads=o.n_kv_heads,
+                normalize=o.normalize,
+                engine=o.engine,
+            )
+            for _ in range(1 + cross)
+        ]
         feed_forward = FeedForward(o.d_model, o.d_hidden, o.activation, o.bias)
-        norms = tuple(NORMS[o.norm](o.d_model, o.bias) for _ in range(2))
-        return Block(attention, feed_forward, norms, o.dropout, o.pre_norm)
+        norms = tuple(NORMS[o.norm](o.d_model, o.bias) for _ in range(2 + cross))
+        kind = CrossBlock if cross else Block
+        return kind(*attentions, feed_forward, norms, o.dropout, o.pre_norm)
 
     @torch.no_grad()
     def _initialize(self, generator: torch.Generator | None) -> None:
@@ -113,7 +115,7 @@ class GPT(nn.Module):
             elif name.endswith("bias"):
                 parameter.zero_()
 
-    def new_caches(self, capacity: int | None = None) -> list[PreallocatedCache]:
+    def new_caches(self, capacity: int | None = None) -> list[Cache]:
         """Empty caches, one a layer, for `capacity` positions (or the context)."""
         capacity = capacity or self.config.context_length
         return [PreallocatedCache(capacity) for _ in self.blocks]
@@ -121,8 +123,8 @@ class GPT(nn.Module):
     def _check(self, tokens: Tensor, end: int) -> None:
         if tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
             raise ValueError(
-                f"tokens are {tokens.dtype} of shape {tuple(tokens.shape)}; a GPT takes"
-                " integers (b t)"
+                f"tokens are {tokens.dtype} of shape {tuple(tokens.shape)}; a model"
+                " takes integers (b t)"
             )
         if self.config.positions == "learned" and end > self.config.context_length:
             raise ValueError(
@@ -137,28 +139,160 @@ class GPT(nn.Module):
                 f" 0 to {self.config.d_vocab - 1}"
             )
 
-    def forward(self, tokens: Tensor, caches: list | None = None) -> Tensor:
-        start = len(caches[0]) if caches else 0
-        end = start + tokens.shape[-1]
-        self._check(tokens, end)
-        positions = torch.arange(start, end, device=tokens.device)
-        distance = positions[:, None] - torch.arange(end, device=tokens.device)
-        x, turn, bias = self.embedding(tokens), None, None
+    def forward(
+        self,
+        tokens: Tensor,
+        caches: list | None = None,
+        *,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+    ) -> Tensor:
+        caches = caches or [None] * 2 * len(self.blocks)
+        first, t = Cache() if caches[0] is None else caches[0], tokens.shape[-1]
+        self._check(tokens, len(first) + t)
+        positions = first.positions(t).to(tokens.device)
+        distances = first.distances(t).to(tokens.device)
+        causal, x, turn, bias = mask is None, self.embedding(tokens), None, None
         match self.config.positions:
             case "learned":
                 x = x + self.position_embedding(positions)
-            case "sinusoidal":
-                x = x + sinusoidal_at(positions, self.config.d_model).to(x.dtype)
+            case "sinusoidal":  # with Vaswani et al. 2017's factor, section 3.4
+                waves = sinusoidal_at(positions, self.config.d_model)
+                x = x * math.sqrt(self.config.d_model) + waves.to(x.dtype)
             case "rotary":
                 turn = rotary(positions, self.config.d_model // self.config.n_heads)
             case "alibi":
-                bias = alibi_at(distance, self.config.n_heads)
+                bias = alibi_at(distances, self.config.n_heads)
             case "t5":
-                bias = self.relative_bias(distance)
+                bias = self.relative_bias(distances, causal)
         x = self.dropout(x)
-        t = tokens.shape[1]
-        mask = causal_mask(t, end, tokens.device) if t > 1 else None
-        caches = caches or [None] * len(self.blocks)
-        for block, cache in zip(self.blocks, caches, strict=True):
-            x = block(x, mask=mask, positions=turn, bias=bias, cache=cache)
-        return self.unembedding(self.norm(x))
+        if causal and (mask := first.mask(t)) is not None:
+            mask = mask.to(tokens.device)
+        how = {"mask": mask, "positions": turn, "bias": bias}
+        if context is not None:
+            how |= {"context": context, "context_mask": context_mask}
+        for i, block in enumerate(self.blocks):
+            if context is not None:
+                how["context_cache"] = caches[len(self.blocks) + i]
+            x = block(x, cache=caches[i], **how)
+        return self.norm(x)
+
+
+class GPT(Stack):
+    """A decoder-only Transformer: tokens (b t) -> logits (b t v), at every position.
+
+    `caches`, one a layer, make the tokens a continuation of what the caches hold.
+    Weights come from `generator`. Raises ValueError for tokens of a wrong shape or
+    dtype, beyond the vocabulary, or (learned positions) beyond the context.
+    Radford et al. 2019.
+    """
+
+    def __init__(self, config, generator: torch.Generator | None = None, cross=False):
+        super().__init__(config, cross)
+        self.unembedding = nn.Linear(config.d_model, config.d_vocab, bias=False)
+        if config.tied:
+            self.unembedding.weight = self.embedding.weight
+        self._initialize(generator)
+
+    def forward(self, tokens: Tensor, caches: list | None = None, **how) -> Tensor:
+        return self.unembedding(super().forward(tokens, caches, **how))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderConfig(GPTConfig):
+    """GPTConfig and two more; the defaults are the base model of Vaswani et al. 2017.
+
+    d_source: the source's vocabulary, d_vocab if it is None. shared: both stacks have
+    one embedding. Raises ValueError for shared embeddings of two vocabularies.
+    """
+
+    d_vocab: int = 37_000
+    context_length: int = 512
+    d_model: int = 512
+    n_heads: int = 8
+    n_layers: int = 6
+    positions: str = "sinusoidal"
+    activation: str = "relu"
+    pre_norm: bool = False
+    dropout: float = 0.1
+    d_source: int | None = None
+    shared: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.shared and self.d_source not in (None, self.d_vocab):
+            raise ValueError(
+                f"an embedding can't be shared: the source has {self.d_source} tokens,"
+                f" the target {self.d_vocab}"
+            )
+
+
+class EncoderDecoder(nn.Module):
+    """The Transformer of 2017: source (b s) and target (b t) -> logits (b t v).
+
+    `lengths` (b) says how much of each source is no padding; the target needs none: its
+    causal mask hides what comes later, padding too. Raises ValueError for an empty or
+    too long source. Vaswani et al. 2017.
+    """
+
+    def __init__(
+        self, config: EncoderDecoderConfig, generator: torch.Generator | None = None
+    ):
+        super().__init__()
+        self.config = config
+        self.encoder = Stack(replace(config, d_vocab=config.d_source or config.d_vocab))
+        self.encoder._initialize(generator)
+        self.decoder = GPT(config, generator, cross=True)
+        if config.shared:
+            self.encoder.embedding.weight = self.decoder.embedding.weight
+
+    def encode(
+        self, source: Tensor, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """source (b s) -> features (b s c) and the mask of its tokens (b 1 1 s)."""
+        n, window = source.shape[-1], self.config.context_length
+        if lengths is None:
+            lengths = torch.full((len(source),), n)
+        if n == 0 or lengths.min() < 1:
+            raise ValueError(f"a source is empty: lengths are {lengths.tolist()}")
+        if n > window:
+            raise ValueError(
+                f"the source has {n} tokens, the context_length is {window}"
+            )
+        mask = padding_mask(lengths, n).to(source.device)
+        return self.encoder(source, mask=mask), mask
+
+    def forward(
+        self, source: Tensor, target: Tensor, lengths: Tensor | None = None
+    ) -> Tensor:
+        memory, mask = self.encode(source, lengths)
+        return self.decoder(target, context=memory, context_mask=mask)
+
+    def given(self, source: Tensor, lengths: Tensor | None = None) -> "Reader":
+        """The decoder with the sources (b s) read: for `generate` and `beam_search`."""
+        return Reader(self, source, lengths)
+
+
+class Reader(nn.Module):
+    """A decoder and what it reads, encoded once; called like a GPT."""
+
+    def __init__(
+        self, model: EncoderDecoder, source: Tensor, lengths: Tensor | None = None
+    ):
+        super().__init__()
+        self.config, self.decoder = model.config, model.decoder
+        was_training = model.training
+        model.eval()
+        with torch.no_grad():
+            self.memory, self.mask = model.encode(source, lengths)
+        model.train(was_training)
+        self.train(was_training)
+
+    def new_caches(self, capacity: int | None = None) -> list[Cache]:
+        """One a layer for the target, and one a layer for the source."""
+        caches = self.decoder.new_caches(capacity)
+        return [*caches, *(ConcatenatingCache() for _ in caches)]
+
+    def forward(self, tokens: Tensor, caches: list | None = None) -> Tensor:
+        return self.decoder(tokens, caches, context=self.memory, context_mask=self.mask)

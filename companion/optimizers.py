@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from .blocks import Block
+
 
 def warmup_cosine(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
     """A factor for the learning rate: up to 1 in `warmup` steps, then down to `floor`.
@@ -17,6 +19,13 @@ def warmup_cosine(step: int, *, warmup: int, total: int, floor: float = 0.0) -> 
         return (step + 1) / (warmup + 1)
     progress = min(1.0, (step - warmup) / max(1, total - warmup))
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def warmup_linear(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
+    """`warmup_cosine` with a straight way down. Defazio et al. 2023 find it better."""
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    return max(floor, 1 - (1 - floor) * (step - warmup) / max(1, total - warmup))
 
 
 def noam(step: int, *, d_model: int, warmup: int = 4000) -> float:
@@ -132,7 +141,8 @@ def muon(
     model: nn.Module, lr: float = 0.02, adam_lr: float = 3e-3, weight_decay: float = 0.0
 ) -> Muon:
     """Muon for the matrices in the model's blocks, AdamW for everything else."""
-    matrices = [p for p in model.blocks.parameters() if p.dim() == 2]
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    matrices = [p for block in blocks for p in block.parameters() if p.dim() == 2]
     known = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in known]
     groups = [{"params": matrices}, {"params": others, "muon": False, "lr": adam_lr}]

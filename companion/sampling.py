@@ -8,7 +8,9 @@ import math
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from .cache import RaggedCache
 
 
 def greedy(logits: Tensor) -> Tensor:
@@ -70,7 +72,7 @@ def sample(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
     return (logits - exponential.log()).argmax(-1)
 
 
-def check_prompt(prompt: Tensor, window: int, n_new: int) -> None:
+def check_prompt(prompt: Tensor, window: float, n_new: int) -> None:
     """Raise ValueError for a prompt that is empty, too long or of a wrong shape."""
     if prompt.dim() not in (1, 2) or prompt.numel() == 0:
         shape = tuple(prompt.shape)
@@ -85,42 +87,69 @@ def check_prompt(prompt: Tensor, window: int, n_new: int) -> None:
 
 def generate(
     model,
-    prompt: Tensor,
+    prompt: Tensor | list[Tensor],
     n_new: int,
     *,
     choose: Callable[[Tensor], Tensor] = greedy,
     use_cache: bool = True,
+    caches: list | None = None,
     end: int | None = None,
 ) -> Iterator[Tensor]:
     """`n_new` tokens after a prompt, each yielded as it comes: (t) -> (), (b t) -> (b).
 
-    `choose` turns logits (b v) into tokens (b). With a cache a token is computed once.
-    Past the context window the model sees the last context_length tokens, recomputed.
+    A list of prompts (t) of different lengths -> (b). `choose` turns logits (b v) into
+    tokens (b). With a cache a token is computed once. Past the context window the model
+    sees the last context_length tokens, recomputed; or whatever `caches`, one a layer,
+    let it see, if they are given: the prompt then goes on from what they hold.
     A stream that has drawn `end` repeats it; when all have, generation stops.
     Raises ValueError for a prompt that is empty or beyond the context.
     """
-    check_prompt(prompt, model.config.context_length, n_new)
-    return _generate(model, prompt, n_new, choose, use_cache, end)
+    window = model.config.context_length if caches is None else math.inf
+    if not isinstance(prompt, list):
+        check_prompt(prompt, window, n_new)
+        return _generate(model, prompt, None, n_new, choose, use_cache, caches, end)
+    if not prompt or caches is not None or not use_cache:
+        raise ValueError("a list of prompts must hold one, and brings its own caches")
+    for one in prompt:
+        check_prompt(one, window - n_new, n_new)
+    lengths = torch.tensor([len(one) for one in prompt])
+    together = nn.utils.rnn.pad_sequence(prompt, batch_first=True)
+    capacity = together.shape[1] + n_new
+    caches = [RaggedCache(capacity, len(prompt)) for _ in model.new_caches()]
+    return _generate(model, together, lengths, n_new, choose, use_cache, caches, end)
 
 
-def _generate(model, prompt, n_new, choose, use_cache, end) -> Iterator[Tensor]:
-    window, was_training = model.config.context_length, model.training
+def _generate(
+    model, prompt, lengths, n_new, choose, use_cache, caches, end
+) -> Iterator[Tensor]:
     tokens = prompt if prompt.dim() == 2 else prompt[None]
+    window, was_training = model.config.context_length, model.training
     ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
-    caches = model.new_caches(min(window, tokens.shape[1] + n_new))
+    if caches is not None:
+        window = math.inf
+    elif use_cache:
+        caches = model.new_caches(min(window, tokens.shape[1] + n_new))
+    step = tokens
     model.eval()
     try:
         for _ in range(n_new):
             with torch.inference_mode():
-                if use_cache and tokens.shape[1] <= window:
-                    logits = model(tokens[:, len(caches[0]) :], caches)
+                if caches is not None and tokens.shape[1] <= window:
+                    logits = model(step, caches)
                 else:
                     logits = model(tokens[:, -window:])
-                new = choose(logits[:, -1])
+                if lengths is None:
+                    new = choose(logits[:, -1])
+                else:  # the first step: forget the padding
+                    new = choose(logits[torch.arange(len(tokens)), lengths - 1])
+                    for cache in caches:
+                        cache.truncate(lengths)
+                    lengths = None
             if end is not None:
                 new = new.masked_fill(ended, end)
                 ended |= new == end
-            tokens = torch.cat([tokens, new[:, None]], 1)
+            step = new[:, None]
+            tokens = torch.cat([tokens, step], 1)
             yield new if prompt.dim() == 2 else new[0]
             if ended.all():
                 return
@@ -137,11 +166,13 @@ def beam_search(
     *,
     length_penalty: float = 0.0,
     end: int | None = None,
+    caches: list | None = None,
 ) -> list[tuple[float, list[int]]]:
     """The likeliest continuations of a prompt (t), best first: (score, new tokens).
 
     The score is the log-probability divided by length ** length_penalty. All beams go
-    through the model in one pass a step, on reordered caches. A beam that reaches `end`
+    through the model in one pass a step, on reordered caches (one a layer, preallocated
+    by default). A beam that reaches `end`
     is finished and leaves its place to the next. One beam is greedy search.
     Raises ValueError for more beams than the vocabulary, and where prompt and new
     tokens exceed the context. Graves 2012; Wu et al. 2016, section 7.
@@ -156,7 +187,8 @@ def beam_search(
         raise ValueError(f"length_penalty is {length_penalty}; it must be from 0 to 1")
     was_training = model.training
     model.eval()
-    caches = model.new_caches(prompt.shape[-1] + n_new)
+    if caches is None:
+        caches = model.new_caches(prompt.shape[-1] + n_new)
     step, beams, totals = prompt[None], [[]], torch.zeros(1, device=prompt.device)
     finished: list[tuple[float, list[int]]] = []
     for length in range(1, n_new + 1):

@@ -160,9 +160,12 @@ def test_both_engines_give_the_same_logits(positions):
 
 @torch.no_grad()
 def test_sinusoidal_positions_are_a_learned_table_that_holds_the_sinusoids():
-    ours = shaken(GPT(GPTConfig(**SIZES, positions="sinusoidal")))
-    learned = GPT(GPTConfig(**SIZES)).eval()
-    table = {"position_embedding.weight": sinusoidal(8, 16)}
+    ours = shaken(GPT(GPTConfig(**SIZES, positions="sinusoidal", tied=False)))
+    learned = GPT(GPTConfig(**SIZES, tied=False)).eval()
+    table = {
+        "position_embedding.weight": sinusoidal(8, 16),
+        "embedding.weight": ours.embedding.weight * math.sqrt(16),
+    }
     learned.load_state_dict(ours.state_dict() | table)
     tokens = random_tokens(2, 8)
     assert_close(ours(tokens), learned(tokens), atol=1e-5, rtol=0)
