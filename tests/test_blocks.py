@@ -12,6 +12,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from companion import (
     Block,
+    CrossBlock,
     FeedForward,
     LayerNorm,
     MultiHeadAttention,
@@ -19,6 +20,7 @@ from companion import (
     causal_mask,
     gelu,
     gelu_tanh,
+    padding_mask,
     squared_relu,
 )
 from companion.blocks import ACTIVATIONS
@@ -116,38 +118,69 @@ def test_the_hidden_layer_is_four_times_as_wide_unless_told():
     assert sizes == [(24, 6), (24,), (6, 24), (6,)]
 
 
-def new_block(dropout=0.0) -> Block:
-    attention = MultiHeadAttention(12, 3)
-    norms = (LayerNorm(12), LayerNorm(12))
-    return shaken(Block(attention, FeedForward(12, 20, "relu"), norms, dropout))
+def new_block(dropout=0.0, pre_norm=True, cross=False) -> Block:
+    attentions = [MultiHeadAttention(12, 3) for _ in range(1 + cross)]
+    norms = tuple(LayerNorm(12) for _ in range(2 + cross))
+    parts = (*attentions, FeedForward(12, 20, "relu"), norms, dropout, pre_norm)
+    return shaken((CrossBlock if cross else Block)(*parts))
 
 
-def test_a_block_is_pytorchs_pre_norm_encoder_layer():
-    ours = new_block()
+def to_pytorch(names: dict) -> dict:
+    """Our attentions, norms and layers as the weights of PyTorch's, by their names."""
+    weights = {}
+    for name, part in names.items():
+        if isinstance(part, MultiHeadAttention):
+            three = (part.to_queries, part.to_keys, part.to_values)
+            weights[f"{name}.in_proj_weight"] = torch.cat([p.weight for p in three])
+            weights[f"{name}.in_proj_bias"] = torch.cat([p.bias for p in three])
+            name, part = f"{name}.out_proj", part.to_output
+        gain = part.gain if isinstance(part, LayerNorm) else part.weight
+        weights |= {f"{name}.weight": gain, f"{name}.bias": part.bias}
+    return weights
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_a_block_is_pytorchs_encoder_layer(pre_norm):
+    ours = new_block(pre_norm=pre_norm)
     theirs = nn.TransformerEncoderLayer(
-        12, 3, 20, dropout=0.0, activation="relu", batch_first=True, norm_first=True
+        12, 3, 20, 0.0, "relu", batch_first=True, norm_first=pre_norm
     )
-    a, f = ours.attention, ours.feed_forward
-    to_heads = (a.to_queries, a.to_keys, a.to_values)
-    theirs.load_state_dict(
-        {
-            "self_attn.in_proj_weight": torch.cat([part.weight for part in to_heads]),
-            "self_attn.in_proj_bias": torch.cat([part.bias for part in to_heads]),
-            "self_attn.out_proj.weight": a.to_output.weight,
-            "self_attn.out_proj.bias": a.to_output.bias,
-            "linear1.weight": f.to_hidden.weight,
-            "linear1.bias": f.to_hidden.bias,
-            "linear2.weight": f.to_output.weight,
-            "linear2.bias": f.to_output.bias,
-            "norm1.weight": ours.attention_norm.gain,
-            "norm1.bias": ours.attention_norm.bias,
-            "norm2.weight": ours.feed_forward_norm.gain,
-            "norm2.bias": ours.feed_forward_norm.bias,
-        }
-    )
+    names = {
+        "self_attn": ours.attention,
+        "linear1": ours.feed_forward.to_hidden,
+        "linear2": ours.feed_forward.to_output,
+        "norm1": ours.attention_norm,
+        "norm2": ours.feed_forward_norm,
+    }
+    theirs.load_state_dict(to_pytorch(names))
     x, mask = random(2, 5, 12), causal_mask(5)
     expected = theirs(x, src_mask=~mask)
     assert_close(ours(x, mask=mask), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_a_cross_block_is_pytorchs_decoder_layer(pre_norm):
+    ours = new_block(pre_norm=pre_norm, cross=True)
+    theirs = nn.TransformerDecoderLayer(
+        12, 3, 20, 0.0, "relu", batch_first=True, norm_first=pre_norm
+    )
+    names = {
+        "self_attn": ours.attention,
+        "multihead_attn": ours.cross_attention,
+        "linear1": ours.feed_forward.to_hidden,
+        "linear2": ours.feed_forward.to_output,
+        "norm1": ours.attention_norm,
+        "norm2": ours.cross_attention_norm,
+        "norm3": ours.feed_forward_norm,
+    }
+    theirs.load_state_dict(to_pytorch(names))
+    x, context, mask = random(2, 5, 12), random(2, 7, 12, seed=1), causal_mask(5)
+    padding = padding_mask(torch.tensor([7, 3]), 7)
+    expected = theirs(
+        x, context, tgt_mask=~mask, memory_key_padding_mask=~padding[:, 0, 0]
+    )
+    found = ours(x, context, mask=mask, context_mask=padding)
+    assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_dropout_falls_on_both_branches_in_training_alone():

@@ -82,9 +82,9 @@ def test_every_command_of_the_readme_is_a_target_or_part_of_one(command):
 
 def test_modules_import_only_from_those_above_them():
     order = [
-        "data", "tokenizers", "dates", "attention", "positions", "cache", "blocks", "models",
-        "optimizers", "checkpoints", "training", "sampling", "plots", "checks",
-        "notebook",
+        "data", "tokenizers", "dates", "attention", "positions", "cache", "blocks",
+        "models", "optimizers", "checkpoints", "training", "sampling", "plots",
+        "checks", "notebook",
     ]  # fmt: skip
     for path in (ROOT / "companion").rglob("*.py"):
         inside = path.parent.name == "checks"

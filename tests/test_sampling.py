@@ -15,7 +15,9 @@ from transformers import (
 
 from companion import (
     GPT,
+    ConcatenatingCache,
     GPTConfig,
+    SlidingWindowCache,
     beam_search,
     generate,
     greedy,
@@ -404,3 +406,53 @@ def test_min_p_keeps_what_transformers_keeps(p):
 def test_min_p_outside_0_to_1_is_refused(p):
     with pytest.raises(ValueError, match=f"p is {p}"):
         min_p(torch.zeros(3), p)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_prompts_of_different_lengths_go_on_together_as_each_would_alone(positions):
+    config = GPTConfig(
+        d_vocab=11,
+        context_length=16,
+        d_model=16,
+        n_heads=2,
+        n_layers=2,
+        positions=positions,
+    )
+    model = GPT(config, torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(8)
+    prompts = [torch.tensor(p) for p in ([1, 2, 3, 4, 5], [7], [9, 2])]
+    together = torch.stack(list(generate(model, prompts, 9)), 1)
+    for prompt, new in zip(prompts, together, strict=True):
+        alone = torch.stack(list(generate(model, prompt, 9)))
+        assert torch.equal(new, alone)
+
+
+def test_a_list_of_prompts_must_fit_the_context_and_hold_tokens():
+    model, one = tiny(), torch.tensor([1, 2])
+    with pytest.raises(ValueError, match="11 tokens, the context_length is 10"):
+        generate(model, [one, torch.zeros(11, dtype=torch.long)], 2)
+    with pytest.raises(ValueError, match="must hold 1 token"):
+        generate(model, [one, torch.zeros(0, dtype=torch.long)], 2)
+    for how in ({"use_cache": False}, {"caches": model.new_caches()}):
+        with pytest.raises(ValueError, match="list of prompts"):
+            generate(model, [one], 2, **how)
+
+
+@pytest.mark.parametrize("kind", [ConcatenatingCache, lambda: SlidingWindowCache(12)])
+def test_other_caches_give_the_same_text_and_the_same_beams(kind):
+    model, prompt = tiny(11), torch.tensor([4, 2])
+    ours = list(generate(model, prompt, 10, caches=[kind() for _ in model.blocks]))
+    assert ours == list(generate(model, prompt, 10))
+    ours = beam_search(model, prompt, 3, 6, caches=[kind() for _ in model.blocks])
+    assert [t for _, t in ours] == [t for _, t in beam_search(model, prompt, 3, 6)]
+
+
+def test_a_talk_goes_on_from_what_its_caches_hold():
+    model, first, second = tiny(11), torch.tensor([4, 2]), torch.tensor([3])
+    caches = model.new_caches()
+    list(generate(model, first, 1, caches=caches))
+    assert len(caches[0]) == 2
+    ours = list(generate(model, second, 4, caches=caches))
+    assert ours == list(generate(model, torch.cat([first, second]), 4))

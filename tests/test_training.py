@@ -1,6 +1,7 @@
 """Training against torch.optim, torch.nn.utils, and loops written out."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.testing import assert_close
 
 from companion import (
     GPT,
+    RECIPES,
     AdamW,
     GPTConfig,
     Muon,
@@ -20,8 +22,10 @@ from companion import (
     next_token_loss,
     noam,
     orthogonalize,
+    run,
     train,
     warmup_cosine,
+    warmup_linear,
 )
 
 T = 5  # the context
@@ -59,6 +63,17 @@ def test_the_loss_is_the_mean_surprise_at_the_targets(shape):
     assert next_token_loss(logits, targets).item() == pytest.approx(expected, abs=1e-5)
 
 
+def test_smoothing_spreads_its_share_over_all_tokens_and_padding_does_not_count():
+    logits, targets = random(2, 4, 13), random_tokens(2, 4)
+    chances = logits.log_softmax(-1)
+    right = -chances.gather(-1, targets[..., None])[..., 0]
+    each = 0.9 * right - 0.1 * chances.mean(-1)
+    assert_close(next_token_loss(logits, targets, smoothing=0.1), each.mean())
+    targets[1, 1:] = -100
+    seen = torch.cat([right[0], right[1, :1]])
+    assert_close(next_token_loss(logits, targets), seen.mean())
+
+
 def test_logits_and_targets_of_other_shapes_are_refused():
     with pytest.raises(ValueError, match=r"\(2, 4\).*\(2, 3\)"):
         next_token_loss(random(2, 4, 13), random_tokens(2, 3))
@@ -80,8 +95,20 @@ def test_warmup_rises_evenly_to_1_and_the_cosine_falls_to_the_floor(warmup, floo
     assert factors[warmup + 40 :] == pytest.approx([floor] * 20)
 
 
-def test_a_schedule_of_warmup_alone_divides_by_no_zero():
-    assert warmup_cosine(5, warmup=5, total=5, floor=0.2) in (1.0, 0.2)
+@pytest.mark.parametrize("floor", [0.0, 0.1])
+@pytest.mark.parametrize("warmup", [0, 10])
+def test_the_linear_schedule_rises_as_the_other_and_falls_in_a_line(warmup, floor):
+    how = {"warmup": warmup, "total": warmup + 40, "floor": floor}
+    factors = [warmup_linear(step, **how) for step in range(warmup + 60)]
+    assert factors[:warmup] == [warmup_cosine(s, **how) for s in range(warmup)]
+    line = [1 - (1 - floor) * i / 40 for i in range(41)]
+    assert factors[warmup : warmup + 41] == pytest.approx(line)
+    assert factors[warmup + 40 :] == pytest.approx([floor] * 20)
+
+
+@pytest.mark.parametrize("schedule", [warmup_cosine, warmup_linear])
+def test_a_schedule_of_warmup_alone_divides_by_no_zero(schedule):
+    assert schedule(5, warmup=5, total=5, floor=0.2) in (1.0, 0.2)
 
 
 @pytest.mark.parametrize("d_model, warmup", [(512, 4000), (64, 10)])
@@ -357,3 +384,17 @@ def test_evaluate_changes_no_weight_and_keeps_no_graph():
 def test_a_text_without_a_prediction_is_not_evaluated(n):
     with pytest.raises(ValueError, match=f"^{n} tokens .* 2"):
         evaluate(tiny_gpt(), random_tokens(n))
+
+
+def test_a_run_in_bfloat16_follows_the_one_in_float32():
+    """It can't if autocast keeps the weights that it has once converted."""
+    recipe = RECIPES["fast"]
+    config = replace(recipe.config, d_model=32, n_layers=2)
+    recipe = replace(recipe, config=config, batch_size=8, n_steps=60)
+    halves, wholes = (
+        run(recipe, device="cpu", bfloat16=half, quiet=True)[1]
+        for half in (True, False)
+    )
+    assert wholes[-1] < wholes[0] - 1
+    assert halves[-1] == pytest.approx(wholes[-1], abs=0.05)
+    assert halves != wholes

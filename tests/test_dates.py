@@ -1,0 +1,135 @@
+"""Dates: what is written means what stands beside it, and the test is unseen."""
+
+import datetime
+import re
+
+import pytest
+import torch
+from dateutil import parser
+
+from companion import dates
+from companion.dates import (
+    ALPHABET,
+    CASES,
+    DAYS,
+    FORMS,
+    PATTERNS,
+    PREFIXES,
+    ROMAN,
+    TEST_DAYS,
+    TEST_FORMS,
+    TRAINING_DAYS,
+    TRAINING_FORMS,
+    date_batches,
+    ordinal,
+    pad,
+    write,
+)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("form", [f for f in FORMS if "yy" not in f[1]])
+def test_dateutil_reads_the_same_day(form):
+    """All but years of two digits, whose century dateutil takes from today's date."""
+    year_first = form[1].startswith("{y}")
+    for day in DAYS[5::1777]:
+        text = write(day, form).lower().replace("the ", "")
+        if "III" in form[1]:
+            found = re.search(rf"\b({'|'.join(ROMAN)})\b", text.upper().split(",")[-1])
+            number = str(1 + ROMAN.index(found[1]))
+            text = re.sub(rf"\b{found[1].lower()}\b", number, text)
+        read = parser.parse(text, dayfirst=not year_first, yearfirst=year_first)
+        assert read.date() == day
+
+
+def test_there_are_27_patterns_and_every_form_writes_every_day_differently():
+    assert len(PATTERNS) == 27 and len(FORMS) == 27 * len(PREFIXES) * len(CASES)
+    for form in FORMS:
+        assert len({write(day, form) for day in DAYS[::31]}) == len(DAYS[::31])
+
+
+def test_no_text_means_two_days():
+    meaning = {}
+    for day in DAYS[::41]:
+        for form in FORMS:
+            assert meaning.setdefault(write(day, form), day) == day
+
+
+def test_training_and_test_share_no_day_and_no_form_but_all_their_parts():
+    assert not set(TRAINING_DAYS) & set(TEST_DAYS)
+    assert len(TRAINING_DAYS) + len(TEST_DAYS) == len(DAYS) == 36525
+    assert 0.08 < len(TEST_DAYS) / len(DAYS) < 0.12
+    assert not set(TRAINING_FORMS) & set(TEST_FORMS)
+    for parts in zip(*TEST_FORMS, strict=True):
+        assert set(parts) <= {part for form in TRAINING_FORMS for part in form}
+    trained = {iso for _, iso in dates(3000, seeded())}
+    tested = {iso for _, iso in dates(3000, seeded(1), test=True)}
+    assert not trained & tested
+
+
+def test_the_same_generator_draws_the_same_dates():
+    assert dates(50, seeded(3)) == dates(50, seeded(3)) != dates(50, seeded(4))
+
+
+def test_slips_spoil_letters_alone_and_never_digits():
+    clean, slipped = (dates(500, seeded(1), slips=p) for p in (0.0, 1.0))
+
+    n_spoilt = 0
+    for text, iso in slipped:
+        year = iso[:4] if iso[:4] in text else iso[2:4]
+        assert all(text.count(c) >= 1 for c in year)
+        n_spoilt += not any(
+            text == write(datetime.date.fromisoformat(iso), form)
+            for form in TRAINING_FORMS
+        )
+    assert n_spoilt > 200
+    assert all(
+        any(text == write(datetime.date.fromisoformat(iso), f) for f in TRAINING_FORMS)
+        for text, iso in clean
+    )
+
+
+@pytest.mark.parametrize(
+    "day, written",
+    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"),
+     (13, "13th"), (21, "21st"), (22, "22nd"), (23, "23rd"), (31, "31st")],
+)  # fmt: skip
+def test_ordinals(day, written):
+    assert ordinal(day) == written
+
+
+@pytest.mark.parametrize(
+    "text, iso",
+    [
+        ("3rd of March, 1999", "1999-03-03"),
+        ("Mar 3 99", "1999-03-03"),
+        ("04/03/1999", "1999-03-04"),
+        ("4 III 1999", "1999-03-04"),
+        ("Thursday, 4 March 1999", "1999-03-04"),
+        ("THU 4.3.99", "1999-03-04"),
+    ],
+)
+def test_dates_that_one_would_write_by_hand(text, iso):
+    day = datetime.date.fromisoformat(iso)
+    assert text in {write(day, form) for form in FORMS}
+
+
+def test_a_batch_is_padded_and_shifted_and_says_its_lengths():
+    ((source, target, lengths, right),) = date_batches(20, 1, seeded())
+    assert source.shape == (20, lengths.max()) and target.shape == right.shape
+    assert torch.equal(target[:, 1:], right[:, :-1])
+    pairs = dates(20, seeded())
+    for row, n, out, (text, iso) in zip(source, lengths, right, pairs, strict=True):
+        assert ALPHABET.decode(row[:n]) == text and not row[n:].any()
+        assert ALPHABET.decode(out) == iso + "$"
+    assert (target[:, 0] == ALPHABET.encode("^")[0]).all()
+
+
+def test_padding_is_at_the_end_and_an_unknown_character_is_named():
+    padded, lengths = pad(["1 May", "12 June"])
+    assert padded.shape == (2, 7) and lengths.tolist() == [5, 7]
+    with pytest.raises(ValueError, match="é"):
+        pad(["1 mé"])
