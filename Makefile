@@ -8,7 +8,7 @@ PYTHON := $(BIN)/python
 SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: help lab test data notebooks browser bench student pictures lock clean
+.PHONY: help lab test data notebooks browser train bench student pictures lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -32,6 +32,9 @@ notebooks: data ## run the notebooks and store their outputs; ONE=05_training fo
 
 browser: data ## run the notebooks in JupyterLab under Chromium, with screenshots
 	$(PYTHON) tests/browser.py
+
+train: data ## train for ten minutes, and go on where it was stopped
+	$(PYTHON) -m companion.training --recipe long
 
 bench: data ## measure training and decoding against what others would use
 	$(PYTHON) tests/benchmarks/bench.py

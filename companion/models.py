@@ -21,6 +21,7 @@ class GPTConfig:
     positions: one of POSITIONS; norm: of NORMS; activation: of ACTIVATIONS.
     tied: the output matrix is the embedding. normalize: queries and keys are scaled to
     unit variance. zero_init: residual projections start at zero instead of small.
+    scaled: embeddings are multiplied by √d_model (Vaswani et al. 2017, section 3.4).
     Raises ValueError for a size that is not positive or a name that is not known.
     """
 
@@ -39,6 +40,7 @@ class GPTConfig:
     tied: bool = True
     normalize: bool = False
     zero_init: bool = False
+    scaled: bool = False
     dropout: float = 0.0
     engine: str = "fused"
 
@@ -154,12 +156,13 @@ class Stack(nn.Module):
         positions = first.positions(t).to(tokens.device)
         distances = first.distances(t).to(tokens.device)
         causal, x, turn, bias = mask is None, self.embedding(tokens), None, None
+        if self.config.scaled:
+            x = x * math.sqrt(self.config.d_model)
         match self.config.positions:
             case "learned":
                 x = x + self.position_embedding(positions)
-            case "sinusoidal":  # with Vaswani et al. 2017's factor, section 3.4
-                waves = sinusoidal_at(positions, self.config.d_model)
-                x = x * math.sqrt(self.config.d_model) + waves.to(x.dtype)
+            case "sinusoidal":
+                x = x + sinusoidal_at(positions, self.config.d_model).to(x.dtype)
             case "rotary":
                 turn = rotary(positions, self.config.d_model // self.config.n_heads)
             case "alibi":
@@ -215,6 +218,7 @@ class EncoderDecoderConfig(GPTConfig):
     positions: str = "sinusoidal"
     activation: str = "relu"
     pre_norm: bool = False
+    scaled: bool = True
     dropout: float = 0.1
     d_source: int | None = None
     shared: bool = False

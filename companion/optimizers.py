@@ -138,7 +138,7 @@ class Muon(AdamW):
 
 
 def muon(
-    model: nn.Module, lr: float = 0.02, adam_lr: float = 3e-3, weight_decay: float = 0.0
+    model: nn.Module, lr: float = 0.02, adam_lr: float = 1e-2, weight_decay: float = 0.0
 ) -> Muon:
     """Muon for the matrices in the model's blocks, AdamW for everything else."""
     blocks = [module for module in model.modules() if isinstance(module, Block)]

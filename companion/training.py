@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -162,6 +163,14 @@ RECIPES = {
     # chapter 05's
     "fast": Recipe(
         config=replace(SMALL, **MODERN), batch_size=24, n_steps=400, warmup=10
+    ),
+    # chapter 05's, as short as it may be to pass "plain"
+    "race": Recipe(
+        config=replace(SMALL, **MODERN),
+        batch_size=8,
+        n_steps=370,
+        warmup=5,
+        optimizer=partial(muon, adam_lr=2e-2),
     ),
     # `make train`: ten minutes on two cores
     "long": Recipe(

@@ -58,10 +58,10 @@ def test_a_padded_batch_equals_each_sequence_alone(positions, pre_norm, engine):
 @torch.no_grad()
 def test_the_model_is_pytorchs_transformer_with_the_same_weights():
     """Post-norm, with sinusoidal positions and the embeddings put in by hand."""
-    model = tiny(positions="none", norm="layer")
+    model = tiny(positions="none", norm="layer", scaled=False)
     theirs = nn.Transformer(8, 2, 2, 2, 32, 0.0, "relu", batch_first=True)
     theirs.encoder.norm = theirs.decoder.norm = None
-    theirs.encoder.enable_nested_tensor = False
+    theirs.encoder.use_nested_tensor = False
 
     def attention(name, part):
         three = (part.to_queries, part.to_keys, part.to_values)

@@ -4,11 +4,13 @@ Each row pits this package against what one would use instead, in turn, round af
 round; the ratio is the median over the rounds. Two threads, float32, on a CPU.
 """
 
+import copy
 import json
 import platform
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
@@ -28,21 +30,21 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def pair(name: str, unit: str, work: float, ours, theirs, rounds: int = 5) -> dict:
-    """`work` units done by ours() and by theirs(), in turn; a warm-up comes first."""
+def pair(name, work: tuple[float, float], ours, theirs, rounds: int = 3) -> dict:
+    """`work` tokens by ours() and by theirs(), in turn; a warm-up comes first."""
     ours(), theirs()
+    gain = work[0] / work[1]
     times = [
         (seconds(ours), seconds(theirs))
         for _ in tqdm(range(rounds), desc=name, leave=False)
     ]
     return {
         "name": name,
-        "unit": unit,
-        "ours": work / statistics.median(a for a, _ in times),
-        "theirs": work / statistics.median(b for _, b in times),
-        "ratio": statistics.median(b / a for a, b in times),
-        "lowest": min(b / a for a, b in times),
-        "highest": max(b / a for a, b in times),
+        "ours": work[0] / statistics.median(a for a, _ in times),
+        "theirs": work[1] / statistics.median(b for _, b in times),
+        "ratio": gain * statistics.median(b / a for a, b in times),
+        "lowest": gain * min(b / a for a, b in times),
+        "highest": gain * max(b / a for a, b in times),
     }
 
 
@@ -85,10 +87,10 @@ def training() -> dict:
 
     return pair(
         "training steps, 0.8 M parameters, against transformers",
-        "tokens/s",
-        30 * 12 * 64,
+        (30 * 12 * 64,) * 2,
         lambda: companion.train(ours, our_optimizer, data),
         train_theirs,
+        rounds=5,
     )
 
 
@@ -117,28 +119,113 @@ def decoding() -> list[dict]:
             for vector, weight in zip(vectors, weights, strict=True):
                 torch.nn.functional.linear(vector, weight)
 
-    name = "decoding, GPT-2 small, against "
+    name, one = "decoding, GPT-2 small, against ", (128, 128)
     return [
-        pair(name + "transformers", "tokens/s", 128, decode, decode_theirs, 3),
-        pair(
-            name + "one pass over the weights", "tokens/s", 128, decode, read_weights, 3
-        ),
+        pair(name + "transformers", one, decode, decode_theirs),
+        pair(name + "one pass over the weights", one, decode, read_weights),
     ]
+
+
+def streams() -> list[dict]:
+    """Eight streams of different lengths in one ragged batch, against one alone."""
+    model, n = companion.GPT(companion.GPTConfig()).eval(), 64
+    prompts = [torch.randint(50_257, (4 * i,)) for i in range(1, 9)]
+
+    def decode(*prompts):
+        return lambda: list(companion.generate(model, [*prompts], n))
+
+    eight, one, name = decode(*prompts), decode(prompts[3]), "8 ragged streams, "
+    rows = [pair(name + "float32, against one", (8 * n, n), eight, one)]
+    whole = copy.deepcopy(model)
+    model.bfloat16()
+
+    def one_whole():
+        return list(companion.generate(whole, [prompts[3]], n))
+
+    return [
+        *rows,
+        pair(name + "bfloat16, against one", (8 * n, n), eight, one),
+        pair(name + "bfloat16, against one in float32", (8 * n, n), eight, one_whole),
+        pair("1 stream, bfloat16, against float32", (n, n), one, one_whole),
+    ]
+
+
+@torch.inference_mode()
+def lengths() -> dict:
+    """A token after 50 cached ones, against a token after 900: time grows by..."""
+    model = companion.GPT(companion.GPTConfig()).eval()
+    tokens, caches = torch.randint(50_257, (1, 900)), model.new_caches(1000)
+    model(tokens, caches)
+
+    def after(n):
+        def run():
+            for _ in range(20):
+                for cache in caches:
+                    cache.cursor = n
+                model(tokens[:, :1], caches)
+
+        return run
+
+    name = "a token after 50 cached ones, against one after 900"
+    return pair(name, (20, 20), after(50), after(900), rounds=5)
+
+
+def validation_loss(model: companion.GPT) -> float:
+    text = companion.tiny_shakespeare()
+    tokens = torch.tensor(companion.CharTokenizer(text).encode(text))
+    return companion.evaluate(model, companion.split(tokens)[1])
+
+
+def race() -> list[dict]:
+    """nanoGPT's recipe to its end, ours to the same loss, and each part by itself."""
+    plain, fast = companion.RECIPES["plain"], companion.RECIPES["race"]
+    short = replace(plain, n_steps=fast.n_steps, warmup=fast.warmup)
+    config = {
+        field.name: getattr(fast.config, field.name)
+        for field in fields(fast.config)
+        if getattr(fast.config, field.name) != getattr(plain.config, field.name)
+    }
+    entrants = {"plain, whole": plain, "all parts": fast, "plain": short}
+    for name, value in config.items():
+        part = replace(plain.config, **{name: value})
+        entrants[f"plain and {name}={value}"] = replace(short, config=part)
+    entrants["plain and Muon"] = replace(
+        short, optimizer=fast.optimizer, schedule=fast.schedule
+    )
+    for name in config:
+        part = replace(fast.config, **{name: getattr(plain.config, name)})
+        entrants[f"all parts but {name}"] = replace(fast, config=part)
+    rows = []
+    for name, recipe in entrants.items():
+        begin = time.perf_counter()
+        model, _ = companion.run(recipe, device="cpu")
+        took = time.perf_counter() - begin
+        row = {"name": name, "steps": recipe.n_steps, "batch": recipe.batch_size}
+        rows.append(row | {"seconds": took, "loss": validation_loss(model)})
+        print(
+            f"race, {name}: {validation_loss(model):.3f} after {recipe.n_steps} steps"
+            f" of batch {recipe.batch_size}, {took:.1f} s"
+        )
+    return rows
+
+
+def show(row: dict) -> None:
+    print(
+        f"{row['name']}: {row['ours']:,.1f} tokens/s against {row['theirs']:,.1f},"
+        f" ratio {row['ratio']:.2f} ({row['lowest']:.2f} to {row['highest']:.2f})"
+    )
 
 
 def main() -> None:
     torch.set_num_threads(2)
     torch.manual_seed(0)
-    rows = [training(), *decoding()]
+    runners = race()
+    rows = [training(), *decoding(), *streams(), lengths()]
     for row in rows:
-        print(
-            f"{row['name']}: {row['ours']:,.1f} {row['unit']} against"
-            f" {row['theirs']:,.1f}, ratio {row['ratio']:.2f}"
-            f" ({row['lowest']:.2f} to {row['highest']:.2f})"
-        )
+        show(row)
     OUTPUT.parent.mkdir(exist_ok=True)
     machine = {"machine": platform.processor() or platform.machine(), "threads": 2}
-    OUTPUT.write_text(json.dumps({**machine, "rows": rows}, indent=1))
+    OUTPUT.write_text(json.dumps({**machine, "rows": rows, "race": runners}, indent=1))
 
 
 if __name__ == "__main__":
