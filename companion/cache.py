@@ -190,7 +190,8 @@ class SlidingWindowCache(Cache):
     A query sees the keys fewer than `window` positions before it, itself included, and
     the sinks. A new key takes the place of the oldest, so the stored ones are not in
     order: attention does not mind, since `key_positions` says where each stands.
-    Beltagy et al. 2020, section 3.1; sinks: Xiao et al. 2023.
+    Beltagy et al. 2020, section 3.1; sinks: Xiao et al. 2023, who count positions
+    within the cache, where this one keeps the true ones.
     """
 
     def __init__(self, window: int, n_sinks: int = 0):
