@@ -138,7 +138,11 @@ class Muon(AdamW):
 
 
 def muon(
-    model: nn.Module, lr: float = 0.02, adam_lr: float = 1e-2, weight_decay: float = 0.0
+    model: nn.Module,
+    lr: float = 0.02,
+    adam_lr: float = 1e-2,
+    momentum: float = 0.95,
+    weight_decay: float = 0.0,
 ) -> Muon:
     """Muon for the matrices in the model's blocks, AdamW for everything else."""
     blocks = [module for module in model.modules() if isinstance(module, Block)]
@@ -146,7 +150,7 @@ def muon(
     known = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in known]
     groups = [{"params": matrices}, {"params": others, "muon": False, "lr": adam_lr}]
-    return Muon(groups, lr, betas=(0.9, 0.95), weight_decay=weight_decay)
+    return Muon(groups, lr, momentum, betas=(0.9, 0.95), weight_decay=weight_decay)
 
 
 def clip_gradients(parameters: Iterable[Tensor], limit: float) -> float:

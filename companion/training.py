@@ -148,7 +148,7 @@ MODERN = {
     "activation": "squared_relu",
     "zero_init": True,
 }
-LARGE = {"context_length": 256, "d_model": 256, "dropout": 0.1}
+LARGE = {"context_length": 256, "d_model": 256}
 RECIPES = {
     # nanoGPT's recipe for a laptop's CPU
     "plain": Recipe(
@@ -167,17 +167,18 @@ RECIPES = {
     # chapter 05's, as short as it may be to pass "plain"
     "race": Recipe(
         config=replace(SMALL, **MODERN),
-        batch_size=8,
-        n_steps=370,
+        batch_size=16,
+        n_steps=190,
         warmup=5,
-        optimizer=partial(muon, adam_lr=2e-2),
+        optimizer=partial(muon, momentum=0.85),
     ),
     # `make train`: ten minutes on two cores
     "long": Recipe(
         config=replace(SMALL, **MODERN, **LARGE),
-        batch_size=16,
-        n_steps=950,
+        batch_size=8,
+        n_steps=1750,
         warmup=20,
+        optimizer=partial(muon, weight_decay=0.1),
         bfloat16=True,
     ),
 }
