@@ -168,8 +168,8 @@ RECIPES = {
     "race": Recipe(
         config=replace(SMALL, **MODERN),
         batch_size=16,
-        n_steps=190,
-        warmup=5,
+        n_steps=195,
+        warmup=1,
         optimizer=partial(muon, momentum=0.85),
     ),
     # `make train`: ten minutes on two cores
