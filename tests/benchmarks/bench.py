@@ -195,6 +195,9 @@ def race() -> list[dict]:
     for name in config:
         part = replace(fast.config, **{name: getattr(plain.config, name)})
         entrants[f"all parts but {name}"] = replace(fast, config=part)
+    entrants["all parts but Muon"] = replace(
+        fast, optimizer=plain.optimizer, schedule=plain.schedule
+    )
     rows = []
     for name, recipe in entrants.items():
         begin = time.perf_counter()
