@@ -164,7 +164,7 @@ RECIPES = {
     "fast": Recipe(
         config=replace(SMALL, **MODERN), batch_size=24, n_steps=400, warmup=10
     ),
-    # chapter 05's, as short as it may be to pass "plain"
+    # `make bench`: as good as "plain", as soon as may be
     "race": Recipe(
         config=replace(SMALL, **MODERN),
         batch_size=16,
