@@ -5,10 +5,21 @@ SHELL := bash
 VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PYTHON := $(BIN)/python
+# Notebooks run in a folder of their own, where a path from here would lead elsewhere.
+ifdef COMPANION_CACHE
+ifeq ($(filter /% ~% %:%,$(firstword $(COMPANION_CACHE))),)
+export COMPANION_CACHE := $(CURDIR)/$(COMPANION_CACHE)
+endif
+endif
+# A project that was moved or copied installs its package anew.
+ifneq ($(shell cat $(VENV)/ready 2>/dev/null),$(CURDIR))
+$(shell rm -f $(VENV)/ready)
+endif
 SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: help lab test data notebooks browser train bench student pictures lock clean
+.PHONY: help lab test data notebooks browser train bench mutants student pictures \
+	lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -34,10 +45,14 @@ browser: data ## run the notebooks in JupyterLab under Chromium, with screenshot
 	$(PYTHON) tests/browser.py
 
 train: data ## train for ten minutes, and go on where it was stopped
-	$(PYTHON) -m companion.training --recipe long
+	$(PYTHON) -m companion train --recipe long
 
 bench: data ## measure training and decoding against what others would use
 	$(PYTHON) tests/benchmarks/bench.py
+
+mutants: data ## put small faults into the package and see which no test notices
+	$(PYTHON) -m pip install --quiet --constraint requirements.lock --editable .[mutants]
+	$(PYTHON) tests/mutants.py $(ONE)
 
 student: data ## write the notebooks without the exercises' solutions to student/
 	$(PYTHON) tests/student.py
@@ -61,4 +76,4 @@ $(VENV)/ready: requirements.lock pyproject.toml
 		"python3-venv (apt), or python@3.13 (brew), or from python.org" >&2; exit 1
 	$(PYTHON) -m pip install --requirement requirements.lock
 	$(PYTHON) -m pip install --no-deps --no-build-isolation --editable .
-	@touch $@
+	@echo "$(CURDIR)" > $@

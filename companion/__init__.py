@@ -6,14 +6,13 @@ One legend of axes, used by every shape and every `einops` pattern:
     d features of one head    c channels (d_model)    v vocabulary
 
 `companion.plots`, `companion.checks` and `companion.notebook` are imported by name.
+`companion.attention` is the function: what else its module holds is had by
+`from companion.attention import ...`. Importing the package changes nothing in the
+process.
 """
 
-import warnings
-
-# `python -m companion.training` is meant: the package has imported that module already.
-warnings.filterwarnings("ignore", "'companion", RuntimeWarning, "runpy")
-
-from .data import CACHE, batches, pack, split, tiny_shakespeare
+from .artifacts import CACHE
+from .data import batches, pack, split, tiny_shakespeare
 from .tokenizers import BPETokenizer, CharTokenizer, gpt2_tokenizer, train_bpe
 from .dates import date_batches, dates
 from .attention import (
@@ -26,7 +25,12 @@ from .attention import (
     softmax,
 )  # after the module `companion.attention`, so that the name is the function
 from .positions import (
+    ALiBi,
+    LearnedPositions,
+    Positions,
     RelativeBias,
+    RotaryPositions,
+    SinusoidalPositions,
     alibi,
     alibi_slopes,
     deinterleave,
@@ -40,6 +44,7 @@ from .cache import (
     Cache,
     ConcatenatingCache,
     Int8Cache,
+    Place,
     PreallocatedCache,
     RaggedCache,
     SlidingWindowCache,
@@ -49,6 +54,7 @@ from .blocks import (
     Block,
     CrossBlock,
     FeedForward,
+    GatedFeedForward,
     LayerNorm,
     RMSNorm,
     gelu,
@@ -56,7 +62,8 @@ from .blocks import (
     gelu_tanh,
     squared_relu,
 )
-from .models import GPT, EncoderDecoder, EncoderDecoderConfig, GPTConfig, Stack
+from .models import GPT, GPTConfig, Stack
+from .encoder_decoder import TRANSFORMER_BASE, EncoderDecoder
 from .optimizers import (
     AdamW,
     Muon,
@@ -67,16 +74,10 @@ from .optimizers import (
     warmup_cosine,
     warmup_linear,
 )
+from .training import bits_per_character, evaluate, next_token_loss, train
 from .checkpoints import load_checkpoint, save_checkpoint
-from .training import (
-    RECIPES,
-    Recipe,
-    bits_per_character,
-    evaluate,
-    next_token_loss,
-    run,
-    train,
-)
+from .recipes import RECIPES, Recipe
+from .runs import run
 from .sampling import (
     beam_search,
     generate,

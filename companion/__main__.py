@@ -1,5 +1,12 @@
-"""`python -m companion` fetches the data: what is missing, and nothing twice."""
+"""`python -m companion` fetches what data is missing; `... train` trains a model."""
 
-from .data import main
+import sys
 
-main()
+from . import artifacts, runs
+
+if sys.argv[1:2] == ["train"]:
+    runs.main(sys.argv[2:])
+elif sys.argv[1:]:
+    sys.exit(f"error: {sys.argv[1]!r} is not a command: it is `train`, or nothing")
+else:
+    artifacts.fetch_all()

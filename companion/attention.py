@@ -1,6 +1,7 @@
 """Attention: softmax, masks, one attention, many heads. Chapters 01 and 02."""
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,8 @@ def softmax(scores: Tensor, dim: int = -1) -> Tensor:
     The maximum is subtracted first, so the largest term is e^0 = 1 and the sum is at
     least 1: the clamp below acts only on rows in which nothing may be attended.
     """
+    if not scores.numel():
+        return scores
     lowest = torch.finfo(scores.dtype).min
     maximum = scores.detach().amax(dim, keepdim=True).clamp(min=lowest)
     exponentials = (scores - maximum).exp()
@@ -34,19 +37,22 @@ def causal_mask(n_queries: int, n_keys: int | None = None, device=None) -> Tenso
 
 
 def padding_mask(lengths: Tensor, n_keys: int) -> Tensor:
-    """(b 1 1 s): True at the first `lengths` (b) keys of each sequence."""
-    if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= n_keys:
-        raise ValueError(f"lengths {lengths.tolist()} do not lie within 0 to {n_keys}")
-    return rearrange(torch.arange(n_keys) < lengths[:, None], "b s -> b 1 1 s")
+    """(b 1 1 s): True at the first `lengths` (b) keys of each sequence.
+
+    Raises ValueError for lengths outside 0 to n_keys; they are read on the CPU alone,
+    since elsewhere that would wait for the device.
+    """
+    if lengths.is_cpu and len(lengths):
+        if not 0 <= int(lengths.min()) <= int(lengths.max()) <= n_keys:
+            raise ValueError(
+                f"lengths {lengths.tolist()} do not lie within 0 to {n_keys}"
+            )
+    keys = torch.arange(n_keys, device=lengths.device)
+    return rearrange(keys < lengths[:, None], "b s -> b 1 1 s")
 
 
-def check_attention(queries: Tensor, keys: Tensor, mask: Tensor | None) -> None:
-    """Raise ValueError where sizes or dtypes do not fit together."""
-    (t, d), (s, d_keys) = queries.shape[-2:], keys.shape[-2:]
-    if d != d_keys:
-        raise ValueError(f"queries have {d} features and keys {d_keys}")
-    if queries.dtype != keys.dtype:
-        raise ValueError(f"queries are {queries.dtype} and keys {keys.dtype}")
+def check_mask(mask: Tensor | None, t: int, s: int) -> None:
+    """Raise ValueError for a mask that is not bool or does not fit (t s)."""
     if mask is None:
         return
     if mask.dtype != torch.bool:
@@ -55,6 +61,34 @@ def check_attention(queries: Tensor, keys: Tensor, mask: Tensor | None) -> None:
         raise ValueError(
             f"mask {tuple(mask.shape)} does not fit {t} queries and {s} keys"
         )
+
+
+def check_attention(
+    queries: Tensor, keys: Tensor, values: Tensor | None, mask: Tensor | None
+) -> None:
+    """Raise ValueError where sizes or dtypes do not fit together."""
+    if min(queries.dim(), keys.dim()) < 2:
+        raise ValueError(
+            f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} need an axis"
+            " of tokens and one of features"
+        )
+    (t, d), (s, d_keys) = queries.shape[-2:], keys.shape[-2:]
+    if d != d_keys:
+        raise ValueError(f"queries have {d} features and keys {d_keys}")
+    ours, theirs = queries.shape[:-2], keys.shape[:-2]
+    if theirs != ours and not (theirs[:1] == (1,) and theirs[1:] == ours[1:]):
+        raise ValueError(
+            f"queries are {tuple(ours)} (batch, heads) and keys {tuple(theirs)}: they"
+            " must agree, or the keys be one batch for all"
+        )
+    if queries.dtype != keys.dtype:
+        raise ValueError(f"queries are {queries.dtype} and keys {keys.dtype}")
+    if values is not None and values.shape[:-1] != keys.shape[:-1]:
+        raise ValueError(
+            f"keys {tuple(keys.shape)} and values {tuple(values.shape)} differ:"
+            f" {s} keys have {values.shape[-2]} values"
+        )
+    check_mask(mask, t, s)
 
 
 def attention_weights(
@@ -69,10 +103,10 @@ def attention_weights(
     (b h t s) -> (b h t s). Rows sum to 1, or to 0 where the mask allows no key.
     Raises ValueError where sizes or dtypes disagree. Vaswani et al. 2017, eq. 1.
     """
-    check_attention(queries, keys, mask)
+    check_attention(queries, keys, None, mask)
     scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])
     if bias is not None:
-        scores = scores + bias
+        scores = scores + bias.to(scores.dtype)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     return softmax(scores)
@@ -86,8 +120,7 @@ def attention(
     bias: Tensor | None = None,
 ) -> Tensor:
     """The values (b h s d) averaged by `attention_weights` -> (b h t d)."""
-    if keys.shape[-2] != values.shape[-2]:
-        raise ValueError(f"{keys.shape[-2]} keys have {values.shape[-2]} values")
+    check_attention(queries, keys, values, mask)
     return attention_weights(queries, keys, mask, bias) @ values
 
 
@@ -99,8 +132,9 @@ def fused_attention(
     bias: Tensor | None = None,
 ) -> Tensor:
     """`attention` by PyTorch's kernel, which never stores the (t s) weights."""
-    check_attention(queries, keys, mask)
+    check_attention(queries, keys, values, mask)
     if bias is not None:
+        bias = bias.to(queries.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 
@@ -108,15 +142,16 @@ def fused_attention(
 class MultiHeadAttention(nn.Module):
     """Attention in `n_heads` subspaces of `d_model / n_heads` features each.
 
-    x (b t c) asks; context (b s c), or x itself, is asked -> (b t c). The mask is True
-    where attention is allowed: `nn.MultiheadAttention` has it the other way round.
-    `positions` is a function that turns queries and keys by where they stand, such as
-    `rotary(...)`; `bias` is added to the scores. `cache` keeps keys and values: x goes
-    on from what it holds; of a context they are computed in the first call alone.
+    x (b t c) asks; context, or x itself, is asked -> (b t c). A context is (b s c), or
+    what `keys_and_values` made of it once and for all. The mask is True where attention
+    is allowed: `nn.MultiheadAttention` has it the other way round. `turn` rotates
+    queries and keys by where they stand, as `rotary(...)` does; `bias` is added to the
+    scores; with a `cache`, x goes on from the keys and values that it holds.
     `engine` is "fused" or "explicit"; the explicit one passes its weights (b h t s)
     through `self.pattern`, where a hook can read them. Each of `n_kv_heads` heads of
     keys and values serves n_heads / n_kv_heads heads of queries (Ainslie et al. 2023).
-    Raises ValueError for sizes that do not divide. Vaswani et al. 2017, section 3.2.2.
+    Raises ValueError for sizes that do not divide, and for a context with a turn or a
+    cache, which are x's own. Vaswani et al. 2017, section 3.2.2.
     """
 
     def __init__(
@@ -141,50 +176,61 @@ class MultiHeadAttention(nn.Module):
             )
         if engine not in ("fused", "explicit"):
             raise ValueError(f"engine is {engine!r}, not 'fused' or 'explicit'")
-        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        self.n_heads, self.d_head = n_heads, d_model // n_heads
+        self.n_shared = n_heads // n_kv_heads
         self.normalize, self.engine = normalize, engine
-        d_kv = d_model // n_heads * n_kv_heads
         self.to_queries = nn.Linear(d_model, d_model, bias)
-        self.to_keys = nn.Linear(d_model, d_kv, bias)
-        self.to_values = nn.Linear(d_model, d_kv, bias)
+        self.to_keys = nn.Linear(d_model, n_kv_heads * self.d_head, bias)
+        self.to_values = nn.Linear(d_model, n_kv_heads * self.d_head, bias)
         self.to_output = nn.Linear(d_model, d_model, bias)
         self.pattern = nn.Identity()
-
-    def _place(self, x: Tensor, positions) -> Tensor:
-        if self.normalize:  # unit variance, without a learned gain (Henry et al. 2020)
-            x = F.rms_norm(x, x.shape[-1:])
-        return x if positions is None else positions(x)
 
     def forward(
         self,
         x: Tensor,
-        context: Tensor | None = None,
+        context: Tensor | tuple[Tensor, Tensor] | None = None,
         *,
         mask: Tensor | None = None,
-        positions=None,
-        cache=None,
+        turn: Callable[[Tensor], Tensor] | None = None,
         bias: Tensor | None = None,
+        cache=None,
     ) -> Tensor:
-        queries = rearrange(self.to_queries(x), "b t (h d) -> b h t d", h=self.n_heads)
-        queries = self._place(queries, positions)
-        if context is not None and cache is not None and len(cache):
-            keys, values = cache.read()  # the context's, computed once
+        if context is not None and (turn is not None or cache is not None):
+            raise ValueError("turn and cache are for self-attention, not for a context")
+        queries = self.split(self.to_queries(x), turn)
+        if isinstance(context, tuple):
+            keys, values = context
         else:
-            context = x if context is None else context
-            keys, values = (
-                rearrange(project(context), "b s (h d) -> b h s d", h=self.n_kv_heads)
-                for project in (self.to_keys, self.to_values)
-            )
-            keys = self._place(keys, positions)
-            if cache is not None:
-                keys, values = cache.append(keys, values)
-        if self.n_kv_heads < self.n_heads:
-            g = self.n_heads // self.n_kv_heads
-            keys, values = (
-                repeat(x, "b h s d -> b (h g) s d", g=g) for x in (keys, values)
-            )
-        if self.engine == "explicit":
-            heads = self.pattern(attention_weights(queries, keys, mask, bias)) @ values
-        else:
-            heads = fused_attention(queries, keys, values, mask, bias)
+            keys, values = self.keys_and_values(x if context is None else context, turn)
+        if cache is not None:
+            keys, values = cache.append(keys, values)
+        heads = self.attend(queries, keys, values, mask, bias)
         return self.to_output(rearrange(heads, "b h t d -> b t (h d)"))
+
+    def split(self, x: Tensor, turn: Callable | None = None) -> Tensor:
+        """Queries or keys (b t c) by heads, normalised and turned: (b h t d)."""
+        x = rearrange(x, "b t (h d) -> b h t d", d=self.d_head)
+        if self.normalize:  # unit variance, without a learned gain (Henry et al. 2020)
+            x = F.rms_norm(x, x.shape[-1:])
+        return x if turn is None else turn(x)
+
+    def keys_and_values(
+        self, context: Tensor, turn: Callable | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """What a context (b s c) offers, two tensors (b h s d): its keys and values."""
+        keys = self.split(self.to_keys(context), turn)
+        values = rearrange(
+            self.to_values(context), "b s (h d) -> b h s d", d=self.d_head
+        )
+        return keys, values
+
+    def attend(self, queries, keys, values, mask=None, bias=None) -> Tensor:
+        """The values (b h s d) averaged for each query (b h t d), by either engine."""
+        if self.n_shared > 1:
+            keys, values = (
+                repeat(x, "b h s d -> b (h g) s d", g=self.n_shared)
+                for x in (keys, values)
+            )
+        if self.engine == "fused":
+            return fused_attention(queries, keys, values, mask, bias)
+        return self.pattern(attention_weights(queries, keys, mask, bias)) @ values

@@ -1,7 +1,7 @@
 """Blocks: norms, activations, feed-forward, residual blocks. Chapters 04 and 08."""
 
 import math
-from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +32,7 @@ class RMSNorm(nn.Module):
     Zhang and Sennrich 2019, eq. 4. No mean is taken off and nothing is added.
     """
 
-    def __init__(self, d_model: int, bias: bool = False, eps: float = 1e-5):
+    def __init__(self, d_model: int, eps: float = 1e-5):
         super().__init__()
         self.eps = eps
         self.gain = nn.Parameter(torch.ones(d_model))
@@ -64,19 +64,19 @@ def squared_relu(x: Tensor) -> Tensor:
 # What a model runs: PyTorch's fused kernels where there are some, equal to the above.
 ACTIVATIONS = {
     "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": torch.relu,
     "squared_relu": squared_relu,
-    "swiglu": F.silu,
+    "silu": F.silu,
 }
-NORMS = {"layer": LayerNorm, "rms": RMSNorm}
+# Each norm by its name, for c features; an RMSNorm has no bias in any model.
+NORMS = {"layer": LayerNorm, "rms": lambda d_model, bias: RMSNorm(d_model)}
 
 
 class FeedForward(nn.Module):
     """(b t c) through a wider hidden layer and back, each position by itself.
 
-    Vaswani et al. 2017, eq. 2, with any of ACTIVATIONS. "swiglu" multiplies the hidden
-    features by a second projection of x (Shazeer 2020, eq. 6).
+    Vaswani et al. 2017, eq. 2, with any of ACTIVATIONS.
     """
 
     def __init__(
@@ -89,17 +89,39 @@ class FeedForward(nn.Module):
         super().__init__()
         d_hidden = d_hidden or 4 * d_model
         self.activation = ACTIVATIONS[activation]
-        self.to_gate = (
-            nn.Linear(d_model, d_hidden, bias) if activation == "swiglu" else None
-        )
         self.to_hidden = nn.Linear(d_model, d_hidden, bias)
         self.to_output = nn.Linear(d_hidden, d_model, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = self.activation(self.to_hidden(x))
-        return self.to_output(
-            hidden if self.to_gate is None else hidden * self.to_gate(x)
-        )
+        return self.to_output(self.activation(self.to_hidden(x)))
+
+
+class GatedFeedForward(nn.Module):
+    """A hidden layer of which each feature is multiplied by a gate, itself made of x.
+
+    The gate is the branch that is bent: with SiLU this is SwiGLU, as in Llama.
+    Shazeer 2020, eq. 6.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_hidden: int | None = None,
+        activation: str = "silu",
+        bias: bool = True,
+    ):
+        super().__init__()
+        d_hidden = d_hidden or 4 * d_model
+        self.activation = ACTIVATIONS[activation]
+        self.to_gate = nn.Linear(d_model, d_hidden, bias)
+        self.to_hidden = nn.Linear(d_model, d_hidden, bias)
+        self.to_output = nn.Linear(d_hidden, d_model, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.to_output(self.activation(self.to_gate(x)) * self.to_hidden(x))
+
+
+FEED_FORWARDS = {"plain": FeedForward, "gated": GatedFeedForward}
 
 
 class Block(nn.Module):
@@ -107,12 +129,13 @@ class Block(nn.Module):
 
     Pre-norm, as GPT-2, takes the norm of what goes into a branch (Radford et al. 2019,
     section 2.3); post-norm takes it after the addition (Vaswani et al. 2017, 3.1).
+    `mask`, `turn`, `bias` and `cache` are attention's.
     """
 
     def __init__(
         self,
         attention: MultiHeadAttention,
-        feed_forward: FeedForward,
+        feed_forward: FeedForward | GatedFeedForward,
         norms: tuple,
         dropout: float = 0.0,
         pre_norm: bool = True,
@@ -122,29 +145,30 @@ class Block(nn.Module):
         self.attention_norm, self.feed_forward_norm = norms
         self.dropout, self.pre_norm = nn.Dropout(dropout), pre_norm
 
-    def add(self, x: Tensor, branch: Callable, norm: nn.Module) -> Tensor:
-        """x plus what a branch makes of it, with the norm before or after."""
+    def forward(
+        self, x: Tensor, *, mask=None, turn=None, bias=None, cache=None
+    ) -> Tensor:
+        attend = partial(self.attention, mask=mask, turn=turn, bias=bias, cache=cache)
         if self.pre_norm:
-            return x + self.dropout(branch(norm(x)))
-        return norm(x + self.dropout(branch(x)))
-
-    def forward(self, x: Tensor, **how) -> Tensor:
-        x = self.add(x, lambda x: self.attention(x, **how), self.attention_norm)
-        return self.add(x, self.feed_forward, self.feed_forward_norm)
+            x = x + self.dropout(attend(self.attention_norm(x)))
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        x = self.attention_norm(x + self.dropout(attend(x)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
 
 
 class CrossBlock(Block):
     """A block that reads: between its two branches it attends to a context (b s c).
 
-    `context_mask` (b 1 1 s) is True at keys that are no padding; `context_cache` keeps
-    the context's keys and values. Vaswani et al. 2017, section 3.1, the decoder.
+    The context may be the keys and values that `cross_attention` made of it before;
+    `context_mask` (b 1 1 s) is True at keys that are no padding. Vaswani et al. 2017,
+    section 3.1, the decoder.
     """
 
     def __init__(
         self,
         attention: MultiHeadAttention,
         cross_attention: MultiHeadAttention,
-        feed_forward: FeedForward,
+        feed_forward: FeedForward | GatedFeedForward,
         norms: tuple,
         dropout: float = 0.0,
         pre_norm: bool = True,
@@ -155,17 +179,20 @@ class CrossBlock(Block):
     def forward(
         self,
         x: Tensor,
-        context: Tensor,
-        *,
+        context: Tensor | tuple[Tensor, Tensor],
         context_mask: Tensor | None = None,
-        context_cache=None,
-        **how,
+        *,
+        mask=None,
+        turn=None,
+        bias=None,
+        cache=None,
     ) -> Tensor:
-        def cross(x: Tensor) -> Tensor:
-            return self.cross_attention(
-                x, context, mask=context_mask, cache=context_cache
-            )
-
-        x = self.add(x, lambda x: self.attention(x, **how), self.attention_norm)
-        x = self.add(x, cross, self.cross_attention_norm)
-        return self.add(x, self.feed_forward, self.feed_forward_norm)
+        attend = partial(self.attention, mask=mask, turn=turn, bias=bias, cache=cache)
+        look = partial(self.cross_attention, context=context, mask=context_mask)
+        if self.pre_norm:
+            x = x + self.dropout(attend(self.attention_norm(x)))
+            x = x + self.dropout(look(self.cross_attention_norm(x)))
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        x = self.attention_norm(x + self.dropout(attend(x)))
+        x = self.cross_attention_norm(x + self.dropout(look(x)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))

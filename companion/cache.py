@@ -2,13 +2,18 @@
 
 A cache serves one layer. `append(keys, values)` takes the new (b h t d) ones and gives
 all that the new queries may need, (b h s d); `len(cache)` is the number of positions
-seen. Before any layer appends, a model asks the first cache where the new tokens will
-stand (`positions`), how far before each of them the keys will lie (`distances`) and
-which of those it may see (`mask`). Keys are rotated before they are stored.
+seen. Before any layer appends, the model's `Place` asks the first cache where the new
+tokens will stand (`positions`), how far before each of them the keys will lie
+(`distances`) and which of those it may see (`mask`). Keys are rotated before they are
+stored. What a cache counts lies on the CPU, what it stores where the keys are.
 """
+
+from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from .attention import causal_mask, check_mask
 
 
 class Cache:
@@ -40,7 +45,7 @@ class Cache:
 
     def mask(self, n_new: int) -> Tensor | None:
         """True where a new query may attend, or None if it may everywhere."""
-        return None if n_new == 1 else self.distances(n_new) >= 0
+        return None if n_new == 1 else causal_mask(n_new, len(self) + n_new)
 
     def read(self) -> tuple[Tensor, Tensor]:
         """The stored keys and values (b h s d)."""
@@ -59,12 +64,21 @@ class Cache:
         self.keys = self.values = None
         self.cursor = 0
 
-    def _check(self, keys: Tensor) -> None:
-        if self.keys is not None:
-            held, new = tuple(self.keys.shape[:2]), tuple(keys.shape[:2])
-            if held != new:
+    def _check(self, keys: Tensor, values: Tensor) -> None:
+        """Raise ValueError for what is not (b h t d), or not like what is stored."""
+        if keys.dim() != 4 or keys.shape[:-1] != values.shape[:-1]:
+            raise ValueError(
+                f"new keys {tuple(keys.shape)} and values {tuple(values.shape)} are not"
+                " (b h t d) both, of one b, h and t"
+            )
+        for held, new in ((self.keys, keys), (self.values, values)):
+            if held is None:
+                continue
+            ours, theirs = ((*x.shape[:2], x.shape[-1]) for x in (held, new))
+            if ours != theirs or held.dtype != new.dtype:
                 raise ValueError(
-                    f"the cache holds (batch, heads) {held}, new keys are {new}"
+                    f"the cache holds (batch, heads, features) {ours} of {held.dtype},"
+                    f" new ones are {theirs} of {new.dtype}"
                 )
 
 
@@ -73,12 +87,11 @@ class ConcatenatingCache(Cache):
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store keys and values (b h t d); return all stored ones (b h s d)."""
-        self._check(keys)
-        self.cursor += keys.shape[-2]
+        self._check(keys, values)
         if self.keys is not None:
             keys = torch.cat([self.keys, keys], -2)
             values = torch.cat([self.values, values], -2)
-        self.keys, self.values = keys, values
+        self.keys, self.values, self.cursor = keys, values, keys.shape[-2]
         return keys, values
 
 
@@ -108,7 +121,7 @@ class PreallocatedCache(Cache):
         return self.keys[..., :n, :], self.values[..., :n, :]
 
     def _make_room(self, keys: Tensor, values: Tensor) -> None:
-        self._check(keys)
+        self._check(keys, values)
         if len(self) + keys.shape[-2] > self.capacity:
             raise ValueError(
                 f"{keys.shape[-2]} more positions after {len(self)} exceed the"
@@ -177,7 +190,7 @@ class RaggedCache(PreallocatedCache):
 
     def reorder(self, rows: Tensor) -> None:
         super().reorder(rows)
-        self.lengths = self.lengths[rows]
+        self.lengths = self.lengths[rows.cpu()]
 
     def reset(self) -> None:
         super().reset()
@@ -225,7 +238,7 @@ class SlidingWindowCache(Cache):
         One token takes the place of what it no longer sees. Of several, the first may
         see what the last may not: they get the old ones and the new beside each other.
         """
-        self._check(keys)
+        self._check(keys, values)
         if self.keys is None:
             shape = (*keys.shape[:-2], self.n_sinks + self.window, keys.shape[-1])
             self.keys, self.values = keys.new_empty(shape), values.new_empty(shape)
@@ -267,10 +280,10 @@ class Int8Cache(Cache):
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store keys and values (b h t d); return all of them (b h s d), rounded."""
+        (numbers, scales), (value_numbers, value_scales) = map(quantize, (keys, values))
+        self.numbers.append(numbers, value_numbers)
+        self.scales.append(scales, value_scales)
         self.dtype = keys.dtype
-        (keys, key_scales), (values, value_scales) = quantize(keys), quantize(values)
-        self.numbers.append(keys, values)
-        self.scales.append(key_scales, value_scales)
         return self.read()
 
     def read(self) -> tuple[Tensor, Tensor]:
@@ -295,3 +308,49 @@ def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     scales = x.abs().amax(-1, keepdim=True) / 127
     integers = (x / scales.clamp(min=torch.finfo(x.dtype).tiny)).round()
     return integers.to(torch.int8), scales
+
+
+class Place:
+    """Where the tokens (b t) of one pass stand, and what they may see.
+
+    Made once a pass, before any layer appends to its cache, and handed to positions and
+    blocks. `positions` are (t) or (b t), `distances` and `mask` (t s), or with a batch
+    axis where streams differ; `end` counts the positions up to the last new one. Each
+    is computed when it is first asked for, on the tokens' device. `mask` is what a
+    causal model allows and what the `given` one does; None allows all.
+    """
+
+    def __init__(
+        self,
+        tokens: Tensor,
+        cache: Cache | None = None,
+        causal: bool = True,
+        given: Tensor | None = None,
+    ):
+        self.n_new, self.device = tokens.shape[-1], tokens.device
+        self.cache, self.causal, self.given = cache, causal, given
+        self.end = self.n_new if cache is None else len(cache) + self.n_new
+
+    @cached_property
+    def positions(self) -> Tensor:
+        if self.cache is None:
+            return torch.arange(self.n_new, device=self.device)
+        return self.cache.positions(self.n_new).to(self.device)
+
+    @cached_property
+    def distances(self) -> Tensor:
+        cache = Cache() if self.cache is None else self.cache
+        return cache.distances(self.n_new).to(self.device)
+
+    @cached_property
+    def mask(self) -> Tensor | None:
+        if not self.causal:
+            return self.given
+        if self.cache is None:
+            own = causal_mask(self.n_new, device=self.device)
+        elif (own := self.cache.mask(self.n_new)) is not None:
+            own = own.to(self.device)
+        if own is None or self.given is None:
+            return self.given if own is None else own
+        check_mask(self.given, *own.shape[-2:])
+        return own & self.given

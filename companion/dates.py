@@ -6,7 +6,7 @@ judged by days it has never seen, written in ways that the training never put to
 
 import datetime
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -94,6 +94,18 @@ def write(day: datetime.date, form: tuple, slip=lambda name: name) -> str:
     return case(written)
 
 
+def pick(options: Sequence, generator: torch.Generator):
+    """One of the options, each as likely as the others."""
+    return options[torch.randint(len(options), (), generator=generator)]
+
+
+def misspell(name: str, generator: torch.Generator) -> str:
+    """A name with two letters swapped, one left out, or one doubled."""
+    i = int(torch.randint(len(name) - 1, (), generator=generator))
+    a, b = name[i : i + 2]
+    return name[:i] + pick((b + a, b, a + a + b), generator) + name[i + 2 :]
+
+
 def dates(
     n: int, generator: torch.Generator, *, test: bool = False, slips: float = 0.1
 ) -> list[tuple[str, str]]:
@@ -104,19 +116,14 @@ def dates(
     days and forms that are never drawn without it.
     """
 
-    def pick(options):
-        return options[torch.randint(len(options), (), generator=generator)]
-
     def slip(name: str) -> str:
         if len(name) < 4 or torch.rand((), generator=generator) >= slips:
             return name
-        i = int(torch.randint(len(name) - 1, (), generator=generator))
-        a, b = name[i : i + 2]
-        return name[:i] + pick((b + a, b, a + a + b)) + name[i + 2 :]
+        return misspell(name, generator)
 
     days, forms = (TEST_DAYS, TEST_FORMS) if test else (TRAINING_DAYS, TRAINING_FORMS)
-    drawn = [pick(days) for _ in range(n)]
-    return [(write(day, pick(forms), slip), day.isoformat()) for day in drawn]
+    drawn = [pick(days, generator) for _ in range(n)]
+    return [(write(d, pick(forms, generator), slip), d.isoformat()) for d in drawn]
 
 
 def pad(texts: list[str]) -> tuple[Tensor, Tensor]:

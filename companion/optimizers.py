@@ -38,8 +38,30 @@ def noam(step: int, *, d_model: int, warmup: int = 4000) -> float:
     return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
+def check_groups(optimizer: Optimizer) -> None:
+    """Raise ValueError for a setting that is unknown or makes no sense."""
+    known = {"params", "param_names", "initial_lr", *optimizer.defaults}
+    for group in optimizer.param_groups:
+        if unknown := group.keys() - known:
+            raise ValueError(
+                f"{min(unknown)} is unknown; {type(optimizer).__name__} has"
+                f" {', '.join(optimizer.defaults)}"
+            )
+        for name in ("lr", "eps", "weight_decay"):
+            if not group[name] >= 0:
+                raise ValueError(f"{name} is {group[name]}; it must be 0 or more")
+        for beta in (*group["betas"], group.get("momentum", 0.0)):
+            if not 0 <= beta < 1:
+                raise ValueError(
+                    f"betas and momentum must be from 0 to below 1, not {beta}"
+                )
+
+
 class AdamW(Optimizer):
-    """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2."""
+    """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2.
+
+    Raises ValueError for a setting that is unknown or makes no sense.
+    """
 
     def __init__(
         self,
@@ -48,10 +70,10 @@ class AdamW(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.01,
-        **defaults,
     ):
         adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, adam | defaults)
+        super().__init__(params, adam)
+        check_groups(self)
 
     @torch.no_grad()
     def step(self) -> None:
@@ -106,8 +128,18 @@ class Muon(AdamW):
     updates. Raises ValueError for a parameter that is not a matrix. Jordan et al. 2024.
     """
 
-    def __init__(self, params, lr: float = 0.02, momentum: float = 0.95, **adam):
-        super().__init__(params, lr, momentum=momentum, muon=True, **adam)
+    def __init__(
+        self,
+        params,
+        lr: float = 0.02,
+        momentum: float = 0.95,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ):
+        adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        Optimizer.__init__(self, params, adam | {"momentum": momentum, "muon": True})
+        check_groups(self)
         for group in self.param_groups:
             for parameter in group["params"]:
                 if group["muon"] and parameter.dim() != 2:
@@ -153,14 +185,17 @@ def muon(
     return Muon(groups, lr, momentum, betas=(0.9, 0.95), weight_decay=weight_decay)
 
 
-def clip_gradients(parameters: Iterable[Tensor], limit: float) -> float:
+def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
     """Scale all gradients so that their common norm is at most `limit`; return it.
 
+    The norm, as it was before, is a tensor (): nothing here waits for the device.
     Pascanu et al. 2013, algorithm 1.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = torch.stack([torch.zeros(()), *(g.norm() for g in gradients)]).norm()
-    if norm > limit:
-        for gradient in gradients:
-            gradient.mul_(limit / (norm + 1e-6))
-    return norm.item()
+    if not gradients:
+        return torch.zeros(())
+    norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
+    factor = (limit / (norm + 1e-6)).clamp(max=1)
+    for gradient in gradients:
+        gradient.mul_(factor)
+    return norm

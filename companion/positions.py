@@ -1,4 +1,10 @@
-"""Positions: how a model knows the order of its tokens. Chapter 03."""
+"""Positions: how a model knows the order of its tokens. Chapter 03.
+
+First the functions, then the classes that models use, one a scheme. A scheme is asked
+for three things, each with the `Place` of the pass (`at`), and most answer but one:
+`embed(x, at)` adds to the embedding (b t c), `turn(at)` gives the function that rotates
+queries and keys, `bias(at)` what is added to the scores, broadcastable to (b h t s).
+"""
 
 import math
 from collections.abc import Callable
@@ -109,22 +115,6 @@ def relative_buckets(
     return first + torch.where(distance < exact, distance, far.clamp(max=n_buckets - 1))
 
 
-class RelativeBias(nn.Module):
-    """T5's learned bias on the scores: one number a head and bucket of distances.
-
-    Distances (... t s) -> (... h t s). T5 leaves out the scale 1/√d; here it stays.
-    """
-
-    def __init__(self, n_heads: int, n_buckets: int = 32, max_distance: int = 128):
-        super().__init__()
-        self.n_buckets, self.max_distance = n_buckets, max_distance
-        self.bias = nn.Embedding(n_buckets, n_heads)
-
-    def forward(self, distance: Tensor, causal: bool = True) -> Tensor:
-        buckets = relative_buckets(distance, self.n_buckets, self.max_distance, causal)
-        return self.bias(buckets).movedim(-1, -3)
-
-
 def interleave(x: Tensor) -> Tensor:
     """From the pairs (i, i + d/2) to the pairs (2i, 2i + 1), along the last axis."""
     return x.unflatten(-1, (2, -1)).transpose(-2, -1).flatten(-2)
@@ -133,3 +123,98 @@ def interleave(x: Tensor) -> Tensor:
 def deinterleave(x: Tensor) -> Tensor:
     """From the pairs (2i, 2i + 1) to the pairs (i, i + d/2), along the last axis."""
     return x.unflatten(-1, (-1, 2)).transpose(-2, -1).flatten(-2)
+
+
+class Positions(nn.Module):
+    """What all schemes answer unless they know better: nothing. By itself: "none"."""
+
+    def embed(self, x: Tensor, at) -> Tensor:
+        """What goes into the first block: x (b t c), and perhaps its places."""
+        return x
+
+    def turn(self, at) -> Callable[[Tensor], Tensor] | None:
+        """The function that rotates queries and keys, or None."""
+        return None
+
+    def bias(self, at) -> Tensor | None:
+        """What is added to the scores, broadcastable to (b h t s), or None."""
+        return None
+
+
+class LearnedPositions(Positions):
+    """A learned vector for each of `context_length` places. Radford et al. 2019.
+
+    Raises ValueError for a place beyond the last.
+    """
+
+    def __init__(self, context_length: int, d_model: int):
+        super().__init__()
+        self.table = nn.Embedding(context_length, d_model)
+
+    def embed(self, x: Tensor, at) -> Tensor:
+        if at.end > len(self.table.weight):
+            raise ValueError(
+                f"{at.end} positions exceed context_length ({len(self.table.weight)})"
+            )
+        return x + self.table(at.positions)
+
+
+class SinusoidalPositions(Positions):
+    """Fixed waves instead of a table: `sinusoidal`, however far."""
+
+    def embed(self, x: Tensor, at) -> Tensor:
+        return x + sinusoidal_at(at.positions, x.shape[-1]).to(x.dtype)
+
+
+class RotaryPositions(Positions):
+    """Queries and keys of `d_head` features are rotated by their places: `rotate`."""
+
+    def __init__(self, d_head: int, base: float = 10_000):
+        super().__init__()
+        pair_angles(torch.zeros(1), d_head, base)  # ValueError for an odd number
+        self.d_head, self.base = d_head, base
+
+    def turn(self, at) -> Callable[[Tensor], Tensor]:
+        return rotary(at.positions, self.d_head, self.base)
+
+
+class ALiBi(Positions):
+    """A fixed penalty on far keys, steeper or flatter by head: `alibi`."""
+
+    def __init__(self, n_heads: int):
+        super().__init__()
+        self.n_heads = n_heads
+
+    def bias(self, at) -> Tensor:
+        return alibi_at(at.distances, self.n_heads)
+
+
+class RelativeBias(Positions):
+    """T5's learned bias on the scores: one number a head and bucket of distances.
+
+    T5 leaves out the scale 1/√d; here it stays. Raffel et al. 2020, section 2.1.
+    """
+
+    def __init__(self, n_heads: int, n_buckets: int = 32, max_distance: int = 128):
+        super().__init__()
+        self.n_buckets, self.max_distance = n_buckets, max_distance
+        self.table = nn.Embedding(n_buckets, n_heads)
+
+    def bias(self, at) -> Tensor:
+        return self(at.distances, at.causal)
+
+    def forward(self, distance: Tensor, causal: bool = True) -> Tensor:
+        """The bias for distances (... t s) -> (... h t s)."""
+        buckets = relative_buckets(distance, self.n_buckets, self.max_distance, causal)
+        return self.table(buckets).movedim(-1, -3)
+
+
+# Each scheme by its name, made for a model's configuration.
+POSITIONS = {
+    "learned": lambda o: LearnedPositions(o.context_length, o.d_model),
+    "sinusoidal": lambda o: SinusoidalPositions(),
+    "rotary": lambda o: RotaryPositions(o.d_model // o.n_heads, o.rotary_base),
+    "alibi": lambda o: ALiBi(o.n_heads),
+    "t5": lambda o: RelativeBias(o.n_heads),
+    "none": lambda o: Positions(),
+}

@@ -1,10 +1,14 @@
 """Tokenizers: from text to integers and back. Chapter 00."""
 
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from unittest.mock import patch
 
-from .data import GPT2_MERGES, GPT2_VOCABULARY, read
+import tiktoken
+
+from .artifacts import GPT2_MERGES, GPT2_VOCABULARY, VOCABULARY, read
 
 
 def check_ids(tokens: Iterable[int], d_vocab: int) -> list[int]:
@@ -155,8 +159,6 @@ class BPETokenizer:
 
     def to_tiktoken(self, name: str = "companion"):
         """The same encoding as a `tiktoken.Encoding`, which is much faster."""
-        import tiktoken
-
         ranks = {token: i for i, token in enumerate(self.vocabulary)}
         return tiktoken.Encoding(
             name, pat_str=PIECES, mergeable_ranks=ranks, special_tokens={}
@@ -169,8 +171,7 @@ def gpt2_tokenizer():
     Raises FileNotFoundError or ValueError where a vocabulary file is missing or damaged
     (tiktoken itself would delete a damaged file and go to the network).
     """
-    import tiktoken
-
     for artifact in (GPT2_MERGES, GPT2_VOCABULARY):
         read(artifact)
-    return tiktoken.get_encoding("gpt2")
+    with patch.dict(os.environ, {"TIKTOKEN_CACHE_DIR": str(VOCABULARY)}):
+        return tiktoken.get_encoding("gpt2")

@@ -14,7 +14,13 @@ def lines() -> list[str]:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "uv"]
     subprocess.run(pip, check=True)
     resolve = [sys.executable, "-m", "uv", "pip", "compile", "--universal", "--quiet"]
-    options = ["--python-version=3.11", "--extra=test", "--no-annotate", "--no-header"]
+    options = [
+        "--python-version=3.11",
+        "--extra=lab",
+        "--extra=test",
+        "--no-annotate",
+        "--no-header",
+    ]
     command = [*resolve, *options, "--constraint=-", "pyproject.toml"]
     pins = "torch==2.13.0\n"
     done = subprocess.run(command, input=pins, stdout=-1, text=True, check=True)

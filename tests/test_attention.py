@@ -5,10 +5,12 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from common import random, shaken
 from torch import nn
 from torch.testing import assert_close
 
 from companion import (
+    ConcatenatingCache,
     MultiHeadAttention,
     attention,
     attention_weights,
@@ -30,11 +32,6 @@ MASKS = {
     "one key for all": torch.arange(S)[None] == 2,
     "nothing at query 1": torch.arange(T)[:, None].expand(T, S) != 1,
 }
-
-
-def random(*shape, seed=0, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=dtype)
 
 
 def sizes(dtype=torch.float32):
@@ -118,19 +115,12 @@ def test_lengths_beyond_the_keys_are_refused(lengths):
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_attention_is_equation_1_and_pytorchs(engine, name, biased, dtype):
+def test_both_engines_are_equation_1(engine, name, biased, dtype):
     queries, keys, values, bias = sizes(dtype)
     mask, bias = MASKS[name], bias if biased else None
     out = engine(queries, keys, values, mask, bias)
     expected = attention_by_loops(queries, keys, values, mask, bias).to(dtype)
     assert_close(out, expected, atol=1e-5, rtol=0)
-    float_mask = torch.zeros((), dtype=dtype) if bias is None else bias
-    if mask is not None:
-        float_mask = float_mask.masked_fill(~mask, -math.inf)
-    pytorchs = F.scaled_dot_product_attention(
-        queries, keys, values, float_mask.expand(B, H, T, S)
-    )
-    assert_close(out, pytorchs, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", MASKS)
@@ -243,12 +233,6 @@ def test_dtypes_that_do_not_fit_are_both_named():
         attention(queries, keys.double(), values)
 
 
-def test_keys_without_values_are_counted():
-    queries, keys, values, _ = sizes()
-    with pytest.raises(ValueError, match="7 keys .* 6 values"):
-        attention(queries, keys, values[..., :6, :])
-
-
 @pytest.mark.parametrize(
     "how, message",
     [
@@ -267,15 +251,6 @@ def test_keys_without_values_are_counted():
 def test_heads_that_do_not_divide_are_refused(how, message):
     with pytest.raises(ValueError, match=message):
         MultiHeadAttention(**how)
-
-
-def shaken(module, seed=0):
-    """The module with every parameter drawn anew, biases too."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_(0, 0.5, generator=generator)
-    return module
 
 
 def pytorchs_heads(ours: MultiHeadAttention, bias: bool) -> nn.MultiheadAttention:
@@ -324,7 +299,7 @@ def test_the_two_engines_of_a_module_agree(turned, n_kv_heads, normalize):
         )
         how = {"mask": causal_mask(T), "bias": random(4, T, T)}
         if turned:
-            how["positions"] = rotary(torch.arange(T), 4)
+            how["turn"] = rotary(torch.arange(T), 4)
         outs.append(shaken(module)(random(2, T, 16, seed=1), **how))
     assert_close(*outs, atol=1e-5, rtol=1e-5)
 
@@ -343,6 +318,42 @@ def test_shared_keys_and_values_are_repeated_weights(n_kv_heads, engine):
     many.load_state_dict(weights)
     x, context = random(2, T, 16, seed=1), random(2, S, 16, seed=2)
     assert_close(few(x, context), many(x, context), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["fused", "explicit"])
+@pytest.mark.parametrize("n_kv_heads", [None, 1])
+def test_a_context_can_be_prepared_once_for_any_number_of_questions(engine, n_kv_heads):
+    module = shaken(MultiHeadAttention(12, 3, n_kv_heads=n_kv_heads, engine=engine))
+    x, context = random(B, T, 12), random(B, S, 12, seed=1)
+    mask, prepared = padding_mask(LENGTHS, S), module.keys_and_values(context)
+    expected = module(x, context, mask=mask)
+    assert_close(module(x, prepared, mask=mask), expected, atol=1e-6, rtol=0)
+    others = module.keys_and_values(context.flip(0))
+    flipped = module(x, others, mask=mask)
+    assert_close(flipped, module(x, context.flip(0), mask=mask), atol=1e-6, rtol=0)
+    assert not torch.allclose(flipped, expected, atol=1e-2)
+    one = module.keys_and_values(context[:1])
+    repeated = module(x, context[:1].expand(B, S, 12))
+    assert_close(module(x, one), repeated, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "how", [{"turn": rotary(torch.arange(4), 4)}, {"cache": ConcatenatingCache()}]
+)
+def test_turn_and_cache_are_for_self_attention_alone(how):
+    module, x = MultiHeadAttention(12, 3), random(1, 4, 12)
+    with pytest.raises(ValueError, match="self-attention"):
+        module(x, random(1, 4, 12, seed=1), **how)
+    with pytest.raises(ValueError, match="self-attention"):
+        module(x, module.keys_and_values(x), **how)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_more_or_fewer_values_than_keys_are_refused(engine):
+    queries, keys, values, _ = sizes()
+    for wrong in (values[..., :6, :], torch.cat([values, values], -2), values[:1]):
+        with pytest.raises(ValueError, match=r"7 keys have (6|14|7) values"):
+            engine(queries, keys, wrong)
 
 
 def test_a_hook_on_the_pattern_sees_rows_that_sum_to_1():
@@ -375,3 +386,36 @@ def test_normalized_queries_and_keys_have_unit_mean_square(engine):
         heads[i] = heads[i] / heads[i].square().mean(-1, keepdim=True).sqrt()
     out = F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
     assert_close(module(x), module.to_output(out), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_bias_of_full_precision_goes_with_halved_queries(engine, dtype):
+    queries, keys, values, bias = sizes()
+    halves = [x.to(dtype) for x in (queries, keys, values)]
+    out = engine(*halves, causal_mask(T, S), bias)
+    assert out.dtype == dtype
+    exact = attention(queries, keys, values, causal_mask(T, S), bias)
+    assert_close(out.float(), exact, atol=0.15, rtol=0)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_queries_or_no_keys_give_nothing(engine):
+    queries, keys, values, _ = sizes()
+    assert engine(queries[..., :0, :], keys, values).shape == (B, H, 0, D)
+    out = engine(queries, keys[..., :0, :], values[..., :0, :])
+    assert out.tolist() == torch.zeros(B, H, T, D).tolist()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_batch_of_keys_may_serve_all_queries_and_no_other_number(engine):
+    queries, keys, values, _ = sizes()
+    alone = engine(queries, keys[:1].expand(B, H, S, D), values[:1].expand(B, H, S, D))
+    assert_close(engine(queries, keys[:1], values[:1]), alone, atol=1e-6, rtol=0)
+    for few in (queries[:1], queries.repeat(3, 1, 1, 1), queries[:, :1], queries[0]):
+        with pytest.raises(ValueError, match=r"keys \(2, 3\)"):
+            engine(few, keys, values)
+    with pytest.raises(ValueError, match=r"keys \(0, 3\)"):
+        engine(queries, keys[:0], values[:0])
+    with pytest.raises(ValueError, match="an axis of tokens"):
+        engine(queries[0, 0, 0], keys, values)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
+from common import random, shaken
 from torch import nn
 from torch.testing import assert_close
 from transformers.activations import NewGELUActivation
@@ -14,11 +14,13 @@ from companion import (
     Block,
     CrossBlock,
     FeedForward,
+    GatedFeedForward,
     LayerNorm,
     MultiHeadAttention,
     RMSNorm,
     causal_mask,
     gelu,
+    gelu_sigmoid,
     gelu_tanh,
     padding_mask,
     squared_relu,
@@ -28,28 +30,12 @@ from companion.blocks import ACTIVATIONS
 X = torch.linspace(-6, 6, 97)
 
 
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def shaken(module, seed=0):
-    """The module with every parameter drawn anew, gains and biases too."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_(0, 0.5, generator=generator)
-    return module
-
-
 # At 0.003 the variance is about as small as eps, so that the place of eps is seen.
 @pytest.mark.parametrize("scale", [1.0, 0.003])
 @pytest.mark.parametrize("bias", [True, False])
-def test_layer_norm_is_pytorchs_and_equation_4(bias, scale):
-    ours, theirs = shaken(LayerNorm(6, bias)), nn.LayerNorm(6, bias=bias)
-    state = {"weight": ours.gain} | ({"bias": ours.bias} if bias else {})
-    theirs.load_state_dict(state)
+def test_layer_norm_is_equation_4(bias, scale):
+    ours = shaken(LayerNorm(6, bias))
     x = scale * random(2, 3, 6) + 1
-    assert_close(ours(x), theirs(x), atol=1e-5, rtol=0)
     for row, normed in zip(
         x.flatten(0, 1).double(), ours(x).flatten(0, 1), strict=True
     ):
@@ -71,25 +57,28 @@ def test_rms_norm_is_llamas_and_takes_no_mean_off(scale):
     assert_close(ours(x), expected, atol=1e-5, rtol=0)
 
 
-def test_norms_begin_with_a_gain_of_1_and_without_a_bias():
-    x = random(4, 6)
-    assert_close(LayerNorm(6)(x), F.layer_norm(x, (6,)))
-    assert_close(RMSNorm(6)(x), F.rms_norm(x, (6,), eps=1e-5))
-    assert [name for name, _ in RMSNorm(6).named_parameters()] == ["gain"]
-    assert [name for name, _ in LayerNorm(6, False).named_parameters()] == ["gain"]
+def test_norms_begin_with_a_gain_of_1_and_rms_norm_has_no_bias_to_give():
+    for norm, names in (
+        (LayerNorm(6), ["gain", "bias"]),
+        (LayerNorm(6, False), ["gain"]),
+        (RMSNorm(6), ["gain"]),
+    ):
+        assert [name for name, _ in norm.named_parameters()] == names
+        assert norm.gain.tolist() == [1] * 6
+    assert LayerNorm(6).bias.tolist() == [0] * 6
+    with pytest.raises(TypeError, match="bias"):
+        RMSNorm(6, bias=True)
 
 
 def test_gelu_is_x_times_the_normal_distribution():
     by_hand = torch.tensor([x * 0.5 * math.erfc(-x / 2**0.5) for x in X.tolist()])
     for ours in (gelu, ACTIVATIONS["gelu"]):
         assert_close(ours(X), by_hand, atol=1e-6, rtol=0)
-        assert_close(ours(X), F.gelu(X), atol=1e-6, rtol=0)
 
 
 def test_gelu_tanh_is_gpt2s_and_not_the_exact_one():
     for ours in (gelu_tanh, ACTIVATIONS["gelu_tanh"]):
         assert_close(ours(X), NewGELUActivation()(X), atol=1e-6, rtol=0)
-        assert_close(ours(X), F.gelu(X, approximate="tanh"), atol=1e-6, rtol=0)
     assert (gelu_tanh(X) - gelu(X)).abs().max() > 1e-4
 
 
@@ -113,9 +102,29 @@ def test_feed_forward_is_two_linear_maps_around_an_activation(activation, theirs
     assert_close(ours(x), layers(x), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_gated_feed_forward_bends_the_gate_and_multiplies(bias):
+    ours, x = shaken(GatedFeedForward(6, 10, bias=bias)), random(2, 3, 6)
+    gate, hidden = ours.to_gate(x), ours.to_hidden(x)
+    bent = gate / (1 + (-gate).exp())  # SiLU
+    assert_close(ours(x), ours.to_output(bent * hidden), atol=1e-5, rtol=1e-5)
+    swapped = ours.to_output(hidden / (1 + (-hidden).exp()) * gate)
+    assert not torch.allclose(ours(x), swapped, atol=1e-2)
+    assert len([*ours.parameters()]) == (6 if bias else 3)
+
+
+def test_any_activation_can_bend_the_gate():
+    ours, x = shaken(GatedFeedForward(6, 10, "relu", bias=False)), random(2, 3, 6)
+    gate = ours.to_gate(x).clamp(min=0)
+    assert_close(
+        ours(x), ours.to_output(gate * ours.to_hidden(x)), atol=1e-5, rtol=1e-5
+    )
+
+
 def test_the_hidden_layer_is_four_times_as_wide_unless_told():
     sizes = [tuple(p.shape) for p in FeedForward(6).parameters()]
     assert sizes == [(24, 6), (24,), (6, 24), (6,)]
+    assert GatedFeedForward(6).to_output.weight.shape == (6, 24)
 
 
 def new_block(dropout=0.0, pre_norm=True, cross=False) -> Block:
@@ -183,7 +192,42 @@ def test_a_cross_block_is_pytorchs_decoder_layer(pre_norm):
     assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_dropout_falls_on_both_branches_in_training_alone():
-    x, block = random(2, 5, 12), new_block(dropout=1.0)
-    assert torch.equal(block.train()(x), x)
-    assert_close(block.eval()(x), new_block().eval()(x))
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_dropout_falls_on_every_branch_in_training_alone(pre_norm, cross):
+    context = (random(2, 7, 12, seed=1),) if cross else ()
+    x, block = random(2, 5, 12), new_block(1.0, pre_norm, cross)
+    expected = x
+    if not pre_norm:
+        names = ("attention_norm", "cross_attention_norm", "feed_forward_norm")
+        for norm in filter(None, (getattr(block, name, None) for name in names)):
+            expected = norm(expected)
+    assert torch.equal(block.train()(x, *context), expected)
+    still = new_block(0.0, pre_norm, cross).eval()
+    assert_close(block.eval()(x, *context), still(x, *context))
+
+
+@pytest.mark.parametrize("cross", [False, True])
+def test_a_block_is_pre_norm_and_without_dropout_unless_told(cross):
+    attentions = [MultiHeadAttention(12, 3) for _ in range(1 + cross)]
+    norms = tuple(LayerNorm(12) for _ in range(2 + cross))
+    block = (CrossBlock if cross else Block)(*attentions, FeedForward(12), norms)
+    assert block.pre_norm and block.dropout.p == 0
+
+
+def test_a_cross_block_reads_what_was_prepared_as_it_reads_the_context():
+    block, x, context = (
+        new_block(cross=True),
+        random(2, 5, 12),
+        random(2, 7, 12, seed=1),
+    )
+    padding = padding_mask(torch.tensor([7, 3]), 7)
+    prepared = block.cross_attention.keys_and_values(context)
+    expected = block(x, context, padding, mask=causal_mask(5))
+    found = block(x, prepared, padding, mask=causal_mask(5))
+    assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+def test_the_sigmoid_approximation_is_its_formula():
+    by_hand = torch.tensor([x / (1 + math.exp(-1.702 * x)) for x in X.tolist()])
+    assert_close(gelu_sigmoid(X), by_hand, atol=1e-6, rtol=0)

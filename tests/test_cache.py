@@ -2,21 +2,20 @@
 
 import math
 from functools import cache
-from unittest.mock import patch
 
 import pytest
 import torch
+from common import random, seeded, shaken
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from companion import (
     GPT,
-    Cache,
     ConcatenatingCache,
     GPTConfig,
     Int8Cache,
-    MultiHeadAttention,
+    Place,
     PreallocatedCache,
     RaggedCache,
     SlidingWindowCache,
@@ -40,21 +39,11 @@ def model(positions="learned", engine="fused", n_kv_heads=None) -> GPT:
         positions=positions,
         engine=engine,
     )
-    gpt, generator = GPT(config), torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in gpt.parameters():
-            noise = 0.3 * torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(noise if parameter.dim() == 2 else parameter + noise)
-    return gpt.eval()
+    return shaken(GPT(config))
 
 
 def random_tokens(n_sequences=1, n=N, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(11, (n_sequences, n), generator=generator)
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randint(11, (n_sequences, n), generator=seeded(seed))
 
 
 KINDS = {
@@ -125,9 +114,7 @@ def test_a_sliding_window_is_the_model_that_sees_only_the_window_and_the_sinks(
     for query in range(n):
         for key in range(query + 1):
             allowed[query, key] = query - key < window or key < n_sinks
-    with patch.object(Cache, "mask", lambda self, n_new: allowed):
-        windowed = gpt(tokens)
-    assert_close(cached, windowed, atol=1e-5, rtol=0)
+    assert_close(cached, gpt(tokens, mask=allowed), atol=1e-5, rtol=0)
     assert caches[0].keys.shape[-2] == window + n_sinks
 
 
@@ -255,6 +242,40 @@ def test_streams_that_end_can_be_dropped_and_others_repeated(kind):
     assert gpt(tokens[:2, :1], caches).shape[0] == 2
 
 
+@torch.no_grad()
+def test_int8_streams_are_reordered_with_their_scales():
+    """Rows of very different sizes: another row's scales would be far off."""
+    kept, sizes = Int8Cache(4), torch.tensor([1.0, 100.0, 1e4])[:, None, None, None]
+    keys, values = random(3, 2, 4, 8) * sizes, random(3, 2, 4, 8, seed=1) * sizes
+    kept.append(keys, values)
+    kept.reorder(torch.tensor([2, 0, 2]))
+    for ours, right in zip(kept.read(), (keys, values), strict=True):
+        assert_close(
+            ours, right[[2, 0, 2]], rtol=0, atol=float(right.abs().max()) / 254
+        )
+        assert_close(ours[1], right[0], rtol=0, atol=float(right[0].abs().max()) / 254)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "shapes, words",
+    [
+        (((2, 3, 1, 4), (2, 3, 2, 4)), "are not .b h t d. both"),
+        (((2, 3, 1, 4), (2, 3, 0, 4)), "are not .b h t d. both"),
+        (((2, 1, 1, 4), (2, 1, 1, 4)), r"\(2, 3, 4\) .* ones are \(2, 1, 4\)"),
+        (((1, 3, 1, 4), (1, 3, 1, 4)), r"ones are \(1, 3, 4\)|2 streams"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_changes(kind, shapes, words):
+    kept = KINDS[kind](6, 2)
+    kept.append(random(2, 3, 2, 4), random(2, 3, 2, 4, seed=1))
+    before = [x.clone() for x in kept.read()]
+    with pytest.raises(ValueError, match=words):
+        kept.append(*(random(*shape, seed=2) for shape in shapes))
+    assert len(kept) == 2
+    assert all(map(torch.equal, kept.read(), before))
+
+
 @pytest.mark.parametrize("kind", ["preallocated", "wide window"])
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.no_grad()
@@ -314,16 +335,6 @@ def test_sizes_that_make_no_sense(make, words):
         make()
 
 
-@torch.no_grad()
-def test_the_contexts_keys_are_computed_once():
-    layer, kept = MultiHeadAttention(8, 2), ConcatenatingCache()
-    x, context = random(2, 3, 8), random(2, 5, 8, seed=1)
-    first = layer(x, context, cache=kept)
-    layer.to_keys = layer.to_values = None
-    assert torch.equal(layer(x, context, cache=kept), first)
-    assert len(kept) == 5
-
-
 def test_an_append_returns_everything_appended_so_far():
     kept, pieces = PreallocatedCache(6), []
     for seed, n in enumerate((2, 1, 3)):
@@ -380,7 +391,7 @@ def test_a_model_with_full_caches_refuses_one_more_token_and_leaves_all_layers()
 def test_another_batch_size_is_refused():
     kept = PreallocatedCache(5)
     kept.append(random(2, 3, 1, 4), random(2, 3, 1, 4))
-    with pytest.raises(ValueError, match=r"\(2, 3\).* \(1, 3\)"):
+    with pytest.raises(ValueError, match=r"\(2, 3, 4\).* \(1, 3, 4\)"):
         kept.append(random(1, 3, 1, 4), random(1, 3, 1, 4))
     assert len(kept) == 1
 
@@ -388,3 +399,83 @@ def test_another_batch_size_is_refused():
 def test_new_caches_are_one_a_layer_for_the_context_or_for_a_given_capacity():
     assert [kept.capacity for kept in model().new_caches()] == [N, N]
     assert [kept.capacity for kept in model().new_caches(4)] == [4, 4]
+
+
+def wrong(size, change, n):
+    """Keys and values (2 3 n 4), but for one change that no cache can take."""
+    shapes = {
+        "more values": ((2, 3, n, 4), (2, 3, n + 1, 4)),
+        "other heads": ((2, 1, n, 4), (2, 1, n, 4)),
+        "other features": ((2, 3, n, 5), (2, 3, n, 5)),
+        "another batch": ((1, 3, n, 4), (1, 3, n, 4)),
+        "no batch": ((3, n, 4), (3, n, 4)),
+        "values of other heads": ((2, 3, n, 4), (2, 1, n, 4)),
+        "too many": ((2, 3, size + n, 4), (2, 3, size + n, 4)),
+        "other dtype": ((2, 3, n, 4), (2, 3, n, 4)),
+    }[change]
+    dtype = torch.float64 if change == "other dtype" else torch.float32
+    return [random(*shape, seed=7, dtype=dtype) for shape in shapes]
+
+
+CHANGES = ["more values", "other heads", "other features", "another batch"]
+CHANGES += ["no batch", "values of other heads", "too many", "other dtype"]
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    kind=st.sampled_from([*KINDS]),
+    sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    attempts=st.lists(
+        st.tuples(st.sampled_from(CHANGES), st.integers(1, 3)), min_size=1, max_size=3
+    ),
+)
+def test_whatever_is_refused_a_cache_stays_as_it_was(kind, sizes, attempts):
+    """Beside a twin that never saw the bad ones. Where there is room, many are few."""
+    room = sum(sizes) + 2
+    kept, twin = (KINDS[kind](room, 2) for _ in range(2))
+    for i, n in enumerate(sizes):
+        for change, m in attempts:
+            limited = kind in ("preallocated", "ragged", "int8")
+            known = i > 0 or change in ("more values", "no batch", "too many")
+            known |= change == "values of other heads"
+            known |= kind == "ragged" and change == "another batch"
+            # Int8 keeps bytes: it takes any dtype, and gives the last one back.
+            if not known or (change == "too many" and not limited):
+                continue
+            if kind == "int8" and change == "other dtype":
+                continue
+            with pytest.raises(ValueError):
+                kept.append(*wrong(room, change, m))
+        new = random(2, 3, n, 4, seed=i), random(2, 3, n, 4, seed=i + 50)
+        for ours, right in zip(kept.append(*new), twin.append(*new), strict=True):
+            assert torch.equal(ours, right)
+        assert len(kept) == len(twin) and kept.nbytes == twin.nbytes
+
+
+@pytest.mark.parametrize("n_seen, n_new", [(0, 4), (6, 3), (5, 1), (3, 3)])
+def test_a_place_counts_on_from_what_the_cache_holds(n_seen, n_new):
+    kept, tokens = ConcatenatingCache(), random_tokens(1, n_new)
+    if n_seen:
+        kept.append(random(1, 1, n_seen, 2), random(1, 1, n_seen, 2))
+    at, end = Place(tokens, kept), n_seen + n_new
+    assert at.end == end and at.positions.tolist() == [*range(n_seen, end)]
+    expected = [[q - k for k in range(end)] for q in range(n_seen, end)]
+    assert at.distances.tolist() == expected
+    allowed = torch.tensor(expected) >= 0
+    assert at.mask is None if n_new == 1 else torch.equal(at.mask, allowed)
+    given = torch.rand(n_new, end, generator=seeded()) < 0.5
+    both = Place(tokens, kept, given=given).mask
+    assert torch.equal(both, allowed & given)
+    assert torch.equal(Place(tokens, kept, causal=False, given=given).mask, given)
+    if not n_seen:
+        without = Place(tokens)
+        assert without.end == end and torch.equal(without.mask, allowed)
+        assert torch.equal(without.positions, at.positions)
+        assert torch.equal(without.distances, at.distances)
+
+
+def test_a_place_knows_nothing_that_nobody_asks_for():
+    """No mask and no distances are made for a scheme that needs none."""
+    at = Place(random_tokens(1, 3))
+    assert at.positions is at.positions
+    assert {"mask", "distances"}.isdisjoint(vars(at)) and "positions" in vars(at)

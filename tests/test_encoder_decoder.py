@@ -1,13 +1,17 @@
 """The encoder and its decoder: padding, positions, caches, beams, bad input."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from common import random_tokens as draw_tokens
+from common import seeded, shaken
 from torch import nn
 from torch.testing import assert_close
 
 from companion import (
+    TRANSFORMER_BASE,
     EncoderDecoder,
-    EncoderDecoderConfig,
     beam_search,
     generate,
     muon,
@@ -19,24 +23,17 @@ POSITIONS = ["learned", "sinusoidal", "rotary", "alibi", "t5", "none"]
 LENGTHS = torch.tensor([5, 2, 7])
 
 
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
+def random_tokens(*shape, seed=0):
+    return draw_tokens(*shape, d_vocab=11, seed=seed)
 
 
-def random_tokens(*shape, d_vocab=11, seed=0):
-    return torch.randint(d_vocab, shape, generator=seeded(seed))
-
-
-def tiny(**options) -> EncoderDecoder:
+def tiny(d_source=None, shared=False, **options) -> EncoderDecoder:
     """Random weights, large enough for every token to matter."""
     sizes = {"d_vocab": 11, "context_length": 12, "d_model": 8, "n_heads": 2}
-    config = EncoderDecoderConfig(**sizes | {"n_layers": 2, "dropout": 0.0} | options)
-    model, generator = EncoderDecoder(config, seeded()), seeded(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = 0.3 * torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(noise if parameter.dim() == 2 else parameter + noise)
-    return model.eval()
+    sizes |= {"n_layers": 2, "dropout": 0.0}
+    config = replace(TRANSFORMER_BASE, **sizes | options)
+    model = EncoderDecoder(config, seeded(), d_source=d_source, shared=shared)
+    return shaken(model, seed=1)
 
 
 @pytest.mark.parametrize("engine", ["fused", "explicit"])
@@ -134,6 +131,51 @@ def test_the_source_is_encoded_and_projected_once():
     assert calls == {"encoder": 1, "keys": 1}
 
 
+@torch.no_grad()
+def test_the_decoder_takes_the_caches_it_makes_itself():
+    model, source, target = tiny(), random_tokens(3, 7), random_tokens(3, 6, seed=1)
+    reading, caches = model.given(source).reading, model.decoder.new_caches()
+    pieces = [
+        model.decoder(x, caches, reading=reading) for x in target.split([2, 1, 3], 1)
+    ]
+    assert_close(torch.cat(pieces, 1), model(source, target), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "t5"])
+def test_prompts_of_different_lengths_go_on_from_their_own_sources(positions):
+    model, source = tiny(positions=positions), random_tokens(3, 7)
+    prompts = [random_tokens(n, seed=n) for n in (4, 1, 2)]
+    reader = model.given(source, LENGTHS)
+    together = torch.stack(list(generate(reader, prompts, 6)), 1)
+    for i, (prompt, n) in enumerate(zip(prompts, LENGTHS, strict=True)):
+        alone = generate(model.given(source[i : i + 1, :n]), prompt, 6)
+        assert torch.equal(torch.stack(list(alone)), together[i])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_reading_is_done_without_dropout_and_the_mode_given_back(training):
+    model, source = tiny(dropout=0.5).train(training), random_tokens(3, 7)
+    reader, still = model.given(source), tiny().given(source)
+    assert model.training == reader.training == training
+    for ours, right in zip(reader.reading, still.reading, strict=True):
+        assert_close(ours[0], right[0])
+    with pytest.raises(ValueError, match="vocabulary"):
+        model.given(source + 20)
+    assert all(part.training == training for part in model.modules())
+
+
+def test_the_encoder_sees_what_comes_later_and_the_decoder_does_not():
+    model, source, target = tiny(), random_tokens(1, 7), random_tokens(1, 6, seed=1)
+    other = source.clone()
+    other[0, -1] = (other[0, -1] + 1) % 11
+    before, after = (model.encode(x)[0][0, 0] for x in (source, other))
+    assert (before - after).abs().max() > 1e-3
+    changed = target.clone()
+    changed[0, -1] = (changed[0, -1] + 1) % 11
+    logits = [model(source, x)[:, :-1] for x in (target, changed)]
+    assert_close(*logits, atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_greedy_text_of_a_batch_is_that_of_each_source_alone(positions):
     model, source = tiny(positions=positions), random_tokens(3, 7)
@@ -198,3 +240,33 @@ def test_sources_that_cannot_be_read(source, lengths, words):
     for call in (tiny().given, lambda *x: tiny()(x[0], random_tokens(2, 3), x[1])):
         with pytest.raises(ValueError, match=words):
             call(source, lengths)
+
+
+def test_beams_go_on_from_one_source():
+    model, source = tiny(), random_tokens(2, 7)
+    with pytest.raises(ValueError, match="queries are .1, 2. .* keys .2, 2."):
+        beam_search(model.given(source), torch.zeros(1, dtype=torch.long), 2, 3)
+    with pytest.raises(ValueError, match="queries are .3, 2. .* keys .2, 2."):
+        next(generate(model.given(source), torch.zeros(3, 1, dtype=torch.long), 3))
+
+
+@torch.no_grad()
+def test_a_source_of_one_token_or_of_the_whole_context_is_read():
+    model, target = tiny(), random_tokens(2, 3, seed=1)
+    source = random_tokens(2, 12)
+    assert model(source, target).isfinite().all()
+    alone = model(source[:, :1], target)
+    padded = model(source, target, torch.tensor([1, 1]))
+    assert_close(padded, alone, atol=1e-5, rtol=0)
+
+
+def test_the_base_model_is_that_of_the_paper():
+    """Vaswani et al. 2017, table 3: 65 million parameters, one embedding for all."""
+    base = TRANSFORMER_BASE
+    assert (base.n_layers, base.d_model, base.n_heads) == (6, 512, 8)
+    assert (base.dropout, base.d_vocab, base.context_length) == (0.1, 37_000, 512)
+    with torch.device("meta"):
+        model = EncoderDecoder(shared=True)
+    n = sum(p.numel() for p in model.parameters())
+    assert 62e6 < n < 66e6
+    assert model.decoder.blocks[0].feed_forward.to_hidden.weight.shape[0] == 2048

@@ -5,31 +5,27 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
+from common import random_tokens as draw_tokens
+from common import seeded, shaken
 from torch.testing import assert_close
-from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
-from companion import GPT, GPTConfig, next_token_loss, sinusoidal
+from companion import GPT, GPTConfig, next_token_loss, padding_mask, sinusoidal
+from companion.models import evaluating
 
 POSITIONS = ["learned", "sinusoidal", "rotary", "alibi", "t5", "none"]
 SIZES = {"d_vocab": 17, "context_length": 8, "d_model": 16, "n_heads": 4, "n_layers": 2}
 
 
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-@torch.no_grad()
-def shaken(model, std=0.3):
-    """The model with large matrices, and gains and biases that can't be left out."""
-    generator = seeded()
-    for parameter in model.parameters():
-        noise = std * torch.randn(parameter.shape, generator=generator)
-        parameter.copy_(noise if parameter.dim() == 2 else parameter + noise)
-    return model.eval()
-
-
 def random_tokens(*shape, d_vocab=17, seed=0):
-    return torch.randint(d_vocab, shape, generator=seeded(seed))
+    return draw_tokens(*shape, d_vocab=d_vocab, seed=seed)
 
 
 def parts(name: str, weight, bias, transpose=False) -> dict:
@@ -42,7 +38,7 @@ def from_gpt2(theirs: GPT2LMHeadModel) -> dict:
     body = theirs.transformer
     ours = {
         "embedding.weight": body.wte.weight,
-        "position_embedding.weight": body.wpe.weight,
+        "positions.table.weight": body.wpe.weight,
         "unembedding.weight": theirs.lm_head.weight,
         "norm.gain": body.ln_f.weight,
         "norm.bias": body.ln_f.bias,
@@ -163,7 +159,7 @@ def test_sinusoidal_positions_are_a_learned_table_that_holds_the_sinusoids():
     ours = GPT(GPTConfig(**SIZES, positions="sinusoidal", tied=False, scaled=True))
     learned = GPT(GPTConfig(**SIZES, tied=False)).eval()
     table = {
-        "position_embedding.weight": sinusoidal(8, 16),
+        "positions.table.weight": sinusoidal(8, 16),
         "embedding.weight": shaken(ours).embedding.weight * math.sqrt(16),
     }
     learned.load_state_dict(ours.state_dict() | table)
@@ -356,3 +352,123 @@ def test_a_config_is_frozen_and_takes_keywords_only():
         GPTConfig().n_layers = 3
     with pytest.raises(TypeError):
         GPTConfig(50)
+
+
+@torch.no_grad()
+def test_a_whole_llama_has_the_logits_of_transformers():
+    """Rotary positions of another base, RMSNorm, SwiGLU, grouped queries, no biases."""
+    config = LlamaConfig(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+    )
+    theirs = shaken(LlamaForCausalLM(config), std=0.2)
+    body = theirs.model
+    weights = {
+        "embedding.weight": body.embed_tokens.weight,
+        "norm.gain": body.norm.weight,
+    }
+    weights["unembedding.weight"] = body.embed_tokens.weight
+    for i, block in enumerate(body.layers):
+        at = f"blocks.{i}."
+        weights |= {
+            f"{at}attention.to_queries.weight": block.self_attn.q_proj.weight,
+            f"{at}attention.to_keys.weight": block.self_attn.k_proj.weight,
+            f"{at}attention.to_values.weight": block.self_attn.v_proj.weight,
+            f"{at}attention.to_output.weight": block.self_attn.o_proj.weight,
+            f"{at}feed_forward.to_gate.weight": block.mlp.gate_proj.weight,
+            f"{at}feed_forward.to_hidden.weight": block.mlp.up_proj.weight,
+            f"{at}feed_forward.to_output.weight": block.mlp.down_proj.weight,
+            f"{at}attention_norm.gain": block.input_layernorm.weight,
+            f"{at}feed_forward_norm.gain": block.post_attention_layernorm.weight,
+        }
+    sizes = {"d_vocab": 50, "context_length": 16, "d_model": 32, "n_layers": 3}
+    parts = {"norm": "rms", "feed_forward": "gated", "activation": "silu"}
+    parts |= {"positions": "rotary", "rotary_base": 500.0, "bias": False}
+    ours = GPT(GPTConfig(**sizes, **parts, n_heads=4, n_kv_heads=2, d_hidden=48)).eval()
+    ours.load_state_dict(weights)
+    tokens = random_tokens(2, 16, d_vocab=50)
+    expected = theirs(tokens).logits
+    assert expected.std() > 0.5
+    assert_close(ours(tokens), expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("engine", ["fused", "explicit"])
+@pytest.mark.parametrize("positions", POSITIONS)
+@torch.no_grad()
+def test_a_given_mask_forbids_more_and_never_allows_the_future(positions, engine):
+    model = shaken(GPT(GPTConfig(**SIZES, positions=positions, engine=engine)))
+    tokens, everything = random_tokens(2, 8), torch.ones(8, 8, dtype=torch.bool)
+    assert_close(model(tokens, mask=everything), model(tokens), atol=1e-6, rtol=0)
+    padded = model(tokens, mask=padding_mask(torch.tensor([8, 5]), 8))
+    assert_close(padded[1, :5], model(tokens[1:, :5])[0], atol=1e-5, rtol=0)
+    changed = tokens.clone()
+    changed[:, 6] = (changed[:, 6] + 1) % 17
+    after = model(changed, mask=padding_mask(torch.tensor([8, 5]), 8))
+    assert_close(after[0, :6], padded[0, :6], atol=1e-6, rtol=0)
+    assert_close(after[1, [5, 7]], padded[1, [5, 7]], atol=1e-6, rtol=0)
+
+
+@torch.no_grad()
+def test_a_given_mask_composes_with_a_cache_too():
+    model, tokens = (
+        shaken(GPT(GPTConfig(**SIZES, positions="rotary"))),
+        random_tokens(2, 8),
+    )
+    hidden = torch.ones(8, 8, dtype=torch.bool)
+    hidden[:, 1] = False
+    expected, caches = model(tokens, mask=hidden), model.new_caches()
+    pieces = [
+        model(tokens[:, a:b], caches, mask=hidden[a:b, :b])
+        for a, b in ((0, 3), (3, 4), (4, 8))
+    ]
+    assert_close(torch.cat(pieces, 1), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "mask, message",
+    [
+        (torch.ones(8, 8), r"torch\.float32; it must be bool, True = may attend"),
+        (torch.ones(3, 8) > 0, r"mask \(3, 8\) does not fit 8 queries and 8 keys"),
+    ],
+)
+def test_a_mask_that_does_not_fit_is_named(mask, message):
+    with pytest.raises(ValueError, match=message):
+        GPT(GPTConfig(**SIZES))(random_tokens(2, 8), mask=mask)
+
+
+def test_the_longer_axis_of_every_matrix_lies_in_order_and_stays_so():
+    """A product with one vector then reads memory in order: see `Stack._initialize`."""
+    model = GPT(GPTConfig(**SIZES | {"d_model": 32}), seeded())
+
+    def in_order():
+        matrices = [p for p in model.parameters() if p.dim() == 2]
+        return [p.stride(p.shape.index(max(p.shape))) == 1 for p in matrices]
+
+    assert all(in_order())
+    model.load_state_dict(GPT(GPTConfig(**SIZES | {"d_model": 32})).state_dict())
+    assert all(in_order())
+
+
+@pytest.mark.parametrize("part", [None, "dropout", "blocks"])
+def test_evaluating_gives_every_part_its_own_mode_back(part):
+    model = GPT(GPTConfig(**SIZES))
+    if part:
+        model.get_submodule(part).eval()
+    modes = [x.training for x in model.modules()]
+    with pytest.raises(RuntimeError, match="in between"), evaluating(model):
+        assert not any(x.training for x in model.modules())
+        raise RuntimeError("in between")
+    assert [x.training for x in model.modules()] == modes
+
+
+def test_the_number_of_caches_is_the_number_of_blocks():
+    model = GPT(GPTConfig(**SIZES))
+    with pytest.raises(ValueError):
+        model(random_tokens(1, 2), model.new_caches()[:1])

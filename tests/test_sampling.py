@@ -2,9 +2,11 @@
 
 import itertools
 import math
+from unittest.mock import patch
 
 import pytest
 import torch
+from common import seeded
 from torch.testing import assert_close
 from transformers import (
     MinPLogitsWarper,
@@ -17,6 +19,8 @@ from companion import (
     GPT,
     ConcatenatingCache,
     GPTConfig,
+    Int8Cache,
+    PreallocatedCache,
     SlidingWindowCache,
     beam_search,
     generate,
@@ -27,7 +31,7 @@ from companion import (
     top_k,
     top_p,
 )
-from companion.models import POSITIONS
+from companion.positions import POSITIONS
 
 WINDOW = 6
 SAMPLERS = {
@@ -36,10 +40,6 @@ SAMPLERS = {
     "top_p": lambda logits: top_p(logits, 0.8),
 }
 SHAPES = [(9,), (4, 9), (2, 3, 9)]
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def random_logits(*shape, seed=0):
@@ -242,10 +242,15 @@ def test_with_a_cache_every_token_is_computed_once(use_cache, n_seen):
     assert sum(seen) == n_seen
 
 
-def test_the_cache_is_given_no_more_room_than_the_window():
-    model = tiny_gpt()
-    out = list(generate(model, prompts(2), 500))
-    assert torch.equal(torch.stack(out), greedy_by_hand(model, prompts(2), 500))
+@pytest.mark.parametrize("n_new, room", [(500, WINDOW), (3, 5)])
+def test_the_cache_is_given_as_much_room_as_the_text_and_the_window_need(n_new, room):
+    model, rooms, make = tiny_gpt(), [], GPT.new_caches
+    with patch.object(
+        GPT, "new_caches", lambda self, n: rooms.append(n) or make(self, n)
+    ):
+        out = list(generate(model, prompts(2), n_new))
+    assert rooms == [room]
+    assert torch.equal(torch.stack(out), greedy_by_hand(model, prompts(2), n_new))
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
@@ -284,6 +289,35 @@ def test_text_is_written_without_dropout_and_the_mode_is_given_back(training):
     expected = greedy_by_hand(tiny_gpt(), prompts(3), 6)
     assert torch.equal(torch.stack(list(generate(model, prompts(3), 6))), expected)
     assert model.training == training
+
+
+def test_texts_written_in_turn_never_see_dropout():
+    model = tiny_gpt(dropout=0.5).train()
+    expected = greedy_by_hand(tiny_gpt(), prompts(3), 6)
+    long, short = generate(model, prompts(3), 6), generate(model, prompts(3), 2)
+    found = []
+    for _ in range(6):
+        found.append(next(long))
+        assert model.training
+        next(short, None)
+    assert torch.equal(torch.stack(found), expected)
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_the_mode_is_given_back_whatever_is_raised(use_cache):
+    model = tiny_gpt().train()
+
+    def broken(logits):
+        raise RuntimeError("no choice")
+
+    with pytest.raises(RuntimeError, match="no choice"):
+        next(generate(model, prompts(3), 6, choose=broken, use_cache=use_cache))
+    assert all(part.training for part in model.modules())
+    with pytest.raises(ValueError, match="vocabulary"):
+        next(generate(model, prompts(3) + 20, 6, use_cache=use_cache))
+    with pytest.raises(ValueError, match="vocabulary"):
+        beam_search(model, prompts(3) + 20, 2, 3)
+    assert all(part.training for part in model.modules())
 
 
 @pytest.mark.parametrize("shape", [(0,), (2, 0), (), (1, 2, 3)])
@@ -368,8 +402,12 @@ def test_beam_search_keeps_the_model_s_mode_and_names_what_is_allowed():
         beam_search(model, prompt, 6, 3)
     with pytest.raises(ValueError, match="length_penalty is 2"):
         beam_search(model, prompt, 2, 3, length_penalty=2)
-    with pytest.raises(ValueError, match="the prompt has 1 tokens"):
+    message = "has 1 tokens and 12 are to come, the context_length is 12"
+    with pytest.raises(ValueError, match=message):
         beam_search(model, prompt, 2, 12)
+    with pytest.raises(ValueError, match=r"one prompt \(t\), not \(1, 1\)"):
+        beam_search(model, prompt[None], 2, 3)
+    assert all(part.training for part in model.modules())
 
 
 def test_generation_stops_when_every_stream_has_ended():
@@ -431,7 +469,9 @@ def test_prompts_of_different_lengths_go_on_together_as_each_would_alone(positio
 
 def test_a_list_of_prompts_must_fit_the_context_and_hold_tokens():
     model, one = tiny(), torch.tensor([1, 2])
-    with pytest.raises(ValueError, match="11 tokens, the context_length is 10"):
+    with pytest.raises(
+        ValueError, match="11 tokens and 2 are to come, the context_length is 12"
+    ):
         generate(model, [one, torch.zeros(11, dtype=torch.long)], 2)
     with pytest.raises(ValueError, match="must hold 1 token"):
         generate(model, [one, torch.zeros(0, dtype=torch.long)], 2)
@@ -447,6 +487,19 @@ def test_other_caches_give_the_same_text_and_the_same_beams(kind):
     assert ours == list(generate(model, prompt, 10))
     ours = beam_search(model, prompt, 3, 6, caches=[kind() for _ in model.blocks])
     assert [t for _, t in ours] == [t for _, t in beam_search(model, prompt, 3, 6)]
+
+
+@pytest.mark.parametrize(
+    "kind", [ConcatenatingCache, lambda: PreallocatedCache(12), lambda: Int8Cache(12)]
+)
+@torch.no_grad()
+def test_a_cache_that_generate_has_filled_can_be_used_by_hand(kind):
+    model, prompt = tiny(11).eval(), torch.tensor([4, 2])
+    caches = [kind() for _ in model.blocks]
+    new = torch.stack(list(generate(model, prompt, 3, caches=caches)))
+    text = torch.cat([prompt, new])
+    logits = model(text[None, -1:], caches)[:, -1]
+    assert_close(logits, model(text[None])[:, -1], atol=0.2, rtol=0)
 
 
 def test_a_talk_goes_on_from_what_its_caches_hold():

@@ -2,11 +2,9 @@
 
 import functools
 import hashlib
-import os
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +19,7 @@ from companion import (
     tokenizers,
     train_bpe,
 )
-from companion.data import GPT2_MERGES, GPT2_VOCABULARY
+from companion.artifacts import GPT2_MERGES, GPT2_VOCABULARY, VOCABULARY
 
 ALPHABET = "ab zé\n€🙂"
 
@@ -105,7 +103,7 @@ def test_a_missing_or_damaged_vocabulary_is_an_error_and_stays(
 @pytest.mark.parametrize("artifact", [GPT2_MERGES, GPT2_VOCABULARY])
 def test_tiktoken_looks_for_a_file_under_the_hash_of_its_address(artifact):
     name = hashlib.sha1(artifact.url.encode()).hexdigest()
-    assert artifact.path == Path(os.environ["TIKTOKEN_CACHE_DIR"]) / name
+    assert artifact.path == VOCABULARY / name
 
 
 def rescanning_bpe(text, d_vocab):

@@ -1,11 +1,14 @@
 """Training against torch.optim, torch.nn.utils, and loops written out."""
 
 import math
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from common import random, seeded
 from torch import nn
 from torch.testing import assert_close
 
@@ -29,14 +32,6 @@ from companion import (
 )
 
 T = 5  # the context
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def random(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(*shape, generator=seeded(seed), dtype=dtype)
 
 
 def random_tokens(*shape, seed=0):
@@ -341,9 +336,62 @@ def test_a_loss_that_is_not_finite_stops_at_its_step_and_leaves_the_weights(brok
         if step == broken - 1:
             norm.data.fill_(math.nan)
 
-    with pytest.raises(ValueError, match=f"nan at step {broken}:"):
-        train(model, optimizer, [good] * 6, on_step=spoil)
+    with pytest.raises(ValueError, match=f"nan at step {broken + 10}:"):
+        how = {"on_step": lambda step, loss: spoil(step - 10, loss), "first": 10}
+        train(model, optimizer, [good] * 6, **how)
     assert model.embedding.weight.isfinite().all()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("step", [0, 2])
+def test_a_gradient_that_is_not_finite_changes_no_weight(bad, step):
+    """The loss is fine, and one number of one gradient is not."""
+    model, good = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
+    optimizer, seen = AdamW(model.parameters()), []
+    spoil = {"now": 1.0}
+    model.norm.gain.register_hook(lambda gradient: gradient * spoil["now"])
+
+    def on_step(i, loss):
+        if i == step - 1:
+            spoil["now"] = bad
+            seen.append(copies(model))
+
+    if step == 0:
+        spoil["now"] = bad
+        seen.append(copies(model))
+    with pytest.raises(
+        ValueError, match=f"norm is (nan|inf), of a loss of [0-9.]+ at step {step}"
+    ):
+        train(model, optimizer, [good] * 6, on_step=on_step)
+    assert all(map(torch.equal, seen[0], model.parameters()))
+
+
+@pytest.mark.parametrize("where", ["forward", "optimizer", "on_step"])
+def test_ctrl_c_never_cuts_a_step_in_two(where, capsys):
+    """Wherever it falls, the step is made whole, and no other after it."""
+    model, batch = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
+    same, optimizer = tiny_gpt(), AdamW(model.parameters())
+
+    def press(*_):
+        signal.raise_signal(signal.SIGINT)
+
+    how = {"on_step": press} if where == "on_step" else {}
+    if where == "forward":
+        model.blocks[0].register_forward_hook(press)
+    if where == "optimizer":
+        optimizer.register_step_pre_hook(press)
+    losses = train(model, optimizer, [batch] * 5, **how)
+    assert len(losses) == 1 and "after step 0" in capsys.readouterr().out
+    train(same, AdamW(same.parameters()), [batch])
+    assert all(map(torch.equal, model.parameters(), same.parameters()))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_training_in_another_thread_leaves_signals_alone():
+    model, batch = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
+    with ThreadPoolExecutor() as pool:
+        work = pool.submit(train, model, AdamW(model.parameters()), [batch] * 2)
+        assert len(work.result()) == 2
 
 
 def test_train_trains_with_dropout_and_evaluate_measures_without():
@@ -372,12 +420,18 @@ def test_evaluate_predicts_every_token_but_the_first_once(n, batch_size):
     assert evaluate(model, tokens, batch_size) == pytest.approx(expected, abs=1e-5)
 
 
-def test_evaluate_changes_no_weight_and_keeps_no_graph():
-    model = tiny_gpt()
-    before = copies(model)
+def test_evaluate_keeps_no_graph():
+    model, graphs = tiny_gpt(), []
+    model.register_forward_hook(lambda *call: graphs.append(call[-1].grad_fn))
     evaluate(model, random_tokens(20))
-    assert all(map(torch.equal, before, model.parameters()))
-    assert all(parameter.grad is None for parameter in model.parameters())
+    assert graphs and not any(graphs)
+
+
+def test_evaluate_gives_the_mode_back_whatever_is_raised():
+    model = tiny_gpt().train()
+    with pytest.raises(ValueError, match="vocabulary"):
+        evaluate(model, random_tokens(20) + 13)
+    assert all(part.training for part in model.modules())
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -398,3 +452,55 @@ def test_a_run_in_bfloat16_follows_the_one_in_float32():
     assert wholes[-1] < wholes[0] - 1
     assert halves[-1] == pytest.approx(wholes[-1], abs=0.05)
     assert halves != wholes
+
+
+@pytest.mark.parametrize(
+    "targets, cause",
+    [
+        (torch.full((2, T), -100), "all targets are -100"),
+        (torch.zeros(0, T, dtype=torch.long), "the batch is empty"),
+    ],
+)
+def test_a_batch_without_targets_is_named_as_the_cause(targets, cause):
+    model = tiny_gpt()
+    batch = (random_tokens(len(targets), T), targets)
+    with pytest.raises(ValueError, match=f"loss is nan at step 0: {cause}"):
+        train(model, AdamW(model.parameters()), [batch])
+
+
+def test_tokens_of_either_integer_type_are_trained_on_and_evaluated():
+    model, tokens = tiny_gpt(), random_tokens(20)
+    assert evaluate(model, tokens.int()) == evaluate(model, tokens)
+    logits = random(2, 4, 13)
+    loss = next_token_loss(logits, random_tokens(2, 4))
+    assert torch.equal(next_token_loss(logits, random_tokens(2, 4).int()), loss)
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"lr": -1.0}, "lr is -1.0; it must be 0 or more"),
+        ({"eps": math.nan}, "eps is nan"),
+        ({"weight_decay": -0.1}, "weight_decay is -0.1"),
+        ({"betas": (0.9, 1.0)}, "below 1, not 1.0"),
+        ({"betas": (-0.1, 0.9)}, "not -0.1"),
+    ],
+)
+@pytest.mark.parametrize("kind", [AdamW, Muon])
+def test_settings_that_make_no_sense_are_refused(kind, settings, words):
+    parameter = nn.Parameter(torch.ones(2, 2))
+    with pytest.raises(ValueError, match=words):
+        kind([parameter], **settings)
+    with pytest.raises(ValueError, match=words):
+        kind([{"params": [parameter]} | settings])
+
+
+@pytest.mark.parametrize("kind", [AdamW, Muon])
+def test_a_setting_that_nobody_knows_is_refused(kind):
+    parameter = nn.Parameter(torch.ones(2, 2))
+    with pytest.raises(TypeError, match="learning_rate"):
+        kind([parameter], learning_rate=0.1)
+    with pytest.raises(ValueError, match="learning_rate is unknown; .* has lr, betas"):
+        kind([{"params": [parameter], "learning_rate": 0.1}])
+    with pytest.raises(ValueError, match="not 1.5"):
+        Muon([parameter], momentum=1.5)

@@ -3,7 +3,7 @@
 import torch
 
 from ..attention import MultiHeadAttention
-from ..blocks import Block, FeedForward, LayerNorm
+from ..blocks import Block, FeedForward, GatedFeedForward, LayerNorm
 from .compare import compare, draw
 
 
@@ -38,11 +38,11 @@ def block_count(answer) -> None:
 
 
 def swiglu(answer) -> None:
-    """`answer(x, up, gate, down)`: (SiLU(x up) · (x gate)) down."""
+    """`answer(x, up, gate, down)`: (SiLU(x gate) · (x up)) down."""
     silu = torch.nn.functional.silu
 
     def right(x, up, gate, down):
-        layer = FeedForward(4, 6, "swiglu", bias=False)
+        layer = GatedFeedForward(4, 6, bias=False)
         names = ("to_hidden", "to_gate", "to_output")
         for name, matrix in zip(names, (up, gate, down), strict=True):
             getattr(layer, name).weight.data = matrix.T
@@ -55,25 +55,26 @@ def swiglu(answer) -> None:
         [(x + 1, up, gate, down)],
         [
             (
-                "the bend is on the gate: here it belongs on x @ up",
-                lambda x, u, g, d: (silu(x @ g) * (x @ u)) @ d,
+                "the bend is on x @ up: here it belongs on the gate, x @ gate",
+                lambda x, u, g, d: (silu(x @ u) * (x @ g)) @ d,
             ),
             (
                 "this is a sigmoid: SiLU is x times it",
-                lambda x, u, g, d: ((x @ u).sigmoid() * (x @ g)) @ d,
+                lambda x, u, g, d: ((x @ g).sigmoid() * (x @ u)) @ d,
             ),
             (
-                "both are bent: the gate is a plain product",
+                "both are bent: x @ up is a plain product",
                 lambda x, u, g, d: (silu(x @ u) * silu(x @ g)) @ d,
             ),
             (
                 "the gate is added: it must be multiplied",
-                lambda x, u, g, d: (silu(x @ u) + x @ g) @ d,
+                lambda x, u, g, d: (silu(x @ g) + x @ u) @ d,
             ),
+            ("x @ up is not used", lambda x, u, g, d: silu(x @ g) @ d),
             ("the gate is not used", lambda x, u, g, d: silu(x @ u) @ d),
             ("nothing is bent: where is SiLU?", lambda x, u, g, d: x @ u * (x @ g) @ d),
         ],
-        "swiglu: a bend that each token sets for itself",
+        "swiglu: a gate that each token sets for itself",
     )
 
 
@@ -81,7 +82,7 @@ def fixed_block(answer) -> None:
     """`answer(x, attention, feed_forward, norms)`: a pre-norm block."""
     first, second = draw(6, 6), draw(6, 6, seed=1)
 
-    def attend(x):
+    def attend(x, **_):
         return x.cumsum(-2) @ first
 
     def widen(x):

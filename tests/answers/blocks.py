@@ -16,7 +16,7 @@ def fixed(x, attention, feed_forward, norms):
 
 RIGHT = [
     (checks.block_count, lambda c: 12 * c * c + 13 * c),
-    (checks.swiglu, lambda x, up, gate, down: (silu(x @ up) * (x @ gate)) @ down),
+    (checks.swiglu, lambda x, up, gate, down: (silu(x @ gate) * (x @ up)) @ down),
     (checks.fixed_block, fixed),
     (checks.fold, lambda g, b, w, o: (w * g, o + w @ b)),
     (checks.fold, lambda g, b, w, o: [w @ torch.diag(g), w @ b + o]),
@@ -81,17 +81,18 @@ WRONG = [
     (checks.block_count, lambda c: None, "a `return`"),
     (
         checks.swiglu,
-        lambda x, u, g, d: (silu(x @ g) * (x @ u)) @ d,
-        "bend is on the gate",
+        lambda x, u, g, d: (silu(x @ u) * (x @ g)) @ d,
+        "belongs on the gate",
     ),
-    (checks.swiglu, lambda x, u, g, d: ((x @ u).sigmoid() * (x @ g)) @ d, "x times it"),
+    (checks.swiglu, lambda x, u, g, d: ((x @ g).sigmoid() * (x @ u)) @ d, "x times it"),
     (
         checks.swiglu,
         lambda x, u, g, d: (silu(x @ u) * silu(x @ g)) @ d,
         "both are bent",
     ),
-    (checks.swiglu, lambda x, u, g, d: (silu(x @ u) + x @ g) @ d, "must be multiplied"),
+    (checks.swiglu, lambda x, u, g, d: (silu(x @ g) + x @ u) @ d, "must be multiplied"),
     (checks.swiglu, lambda x, u, g, d: silu(x @ u) @ d, "gate is not used"),
+    (checks.swiglu, lambda x, u, g, d: silu(x @ g) @ d, "x @ up is not used"),
     (checks.swiglu, lambda x, u, g, d: ((x @ u) * (x @ g)) @ d, "nothing is bent"),
     (checks.swiglu, lambda x, u, g, d: silu(x @ u) * (x @ g), "expected a tensor"),
     (checks.fixed_block, thrown_away, "thrown away"),

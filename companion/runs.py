@@ -1,0 +1,248 @@
+"""Runs: whole trainings by a recipe, on one device or under torchrun.
+
+`python -m companion train --recipe fast` is the command line. Chapter 05.
+"""
+
+import argparse
+import gc
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from filelock import FileLock, Timeout
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from .artifacts import CACHE
+from .checkpoints import load_checkpoint, save_checkpoint
+from .data import batches, split, tiny_shakespeare
+from .models import GPT
+from .recipes import RECIPES, Recipe
+from .tokenizers import CharTokenizer
+from .training import evaluate, train
+
+
+def shakespeare_tokens() -> tuple[Tensor, Tensor]:
+    """Tiny Shakespeare's characters as tokens: training, validation."""
+    text = tiny_shakespeare()
+    return split(torch.tensor(CharTokenizer(text).encode(text)))
+
+
+@dataclass(frozen=True)
+class Process:
+    """One of the `world` processes that train together, and the device it has."""
+
+    device: str
+    rank: int
+    world: int
+
+    @classmethod
+    def this(cls, device: str | None = None) -> "Process":
+        """This one, as torchrun tells it; `device` by default the accelerator here."""
+        if device is None:
+            mps = "mps" if torch.backends.mps.is_available() else "cpu"
+            device = "cuda" if torch.cuda.is_available() else mps
+        if device == "cuda":  # each process of a machine has a GPU of its own
+            device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+        rank, world = os.environ.get("RANK", 0), os.environ.get("WORLD_SIZE", 1)
+        return cls(device, int(rank), int(world))
+
+    @contextmanager
+    def together(self, model: nn.Module) -> Iterator[nn.Module]:
+        """The model for one of them: gradients are averaged over all."""
+        if self.world == 1:
+            yield model
+            return
+        backend = "nccl" if self.device.startswith("cuda") else "gloo"
+        torch.distributed.init_process_group(backend)
+        try:
+            yield nn.parallel.DistributedDataParallel(model)
+            gc.collect()  # the wrapper goes before its group, or the exit can hang
+            torch.distributed.barrier()
+        finally:
+            torch.distributed.destroy_process_group()
+
+
+class Run:
+    """A recipe under way: its model, optimizer, generator, and the steps it has made.
+
+    With the path of a checkpoint it goes on from there, where there is one; ValueError
+    says what differs if that is of another recipe or seed.
+    """
+
+    def __init__(self, recipe: Recipe, seed: int, device: str, path: Path | None):
+        self.recipe, self.seed, self.path = recipe, seed, path
+        self.generator = torch.Generator().manual_seed(seed)
+        self.model = GPT(recipe.config, self.generator).to(device)
+        self.optimizer, self.step = recipe.optimizer(self.model), 0
+        self.peaks = [group["lr"] for group in self.optimizer.param_groups]
+        if path and path.exists():
+            what = (self.model, self.optimizer, self.generator)
+            step = load_checkpoint(path, *what, **recipe.facts(seed)).get("step")
+            if not isinstance(step, int) or not 0 <= step <= recipe.n_steps:
+                raise ValueError(
+                    f"{path} is at step {step} of {recipe.n_steps}: delete it, and"
+                    " train again"
+                )
+            self.step = step
+
+    def save(self) -> None:
+        """Write the checkpoint of this very step."""
+        what = (self.model, self.optimizer, self.generator)
+        facts = self.recipe.facts(self.seed)
+        save_checkpoint(self.path, *what, step=self.step, **facts)
+
+    def batches(self, process: Process) -> Iterator[tuple[Tensor, Tensor]]:
+        """The process's part of each batch that is left; sets the rates before each.
+
+        Dropout's noise is decided by seed, step and process alone.
+        """
+        recipe = self.recipe
+        training, _ = shakespeare_tokens()
+        drawn = batches(
+            training,
+            batch_size=recipe.batch_size,
+            context_length=recipe.config.context_length,
+            n_steps=recipe.n_steps - self.step,
+            generator=self.generator,
+        )
+        for pair in drawn:
+            factor = recipe.schedule(
+                self.step,
+                warmup=recipe.warmup,
+                total=recipe.n_steps,
+                floor=recipe.floor,
+            )
+            for group, peak in zip(
+                self.optimizer.param_groups, self.peaks, strict=True
+            ):
+                group["lr"] = peak * factor
+            torch.manual_seed(hash((self.seed, self.step, process.rank)))
+            yield tuple(
+                x[process.rank :: process.world].to(process.device) for x in pair
+            )
+
+    def progress(self, quiet: bool) -> tqdm:
+        """A bar over all steps; in a log, a line now and then."""
+        return tqdm(
+            total=self.recipe.n_steps,
+            initial=self.step,
+            unit="step",
+            disable=quiet or self.step == self.recipe.n_steps,
+            mininterval=0.1 if sys.stderr.isatty() else 30,
+        )
+
+
+@contextmanager
+def alone_on(path: Path) -> Iterator[None]:
+    """Keep others off this checkpoint. Raises ValueError where one has it already."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(
+            f"another run is writing {path}: wait for it, or give another path"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def run(
+    recipe: Recipe,
+    path: Path | None = None,
+    *,
+    device: str | None = None,
+    bfloat16: bool | None = None,
+    every: int = 50,
+    seed: int = 0,
+    quiet: bool = False,
+) -> tuple[GPT, list[float]]:
+    """Train by `recipe`, resuming from the checkpoint at `path` where there is one.
+
+    Every `every` steps, at the end, and on Ctrl-C, a checkpoint is written. Resumed or
+    not, the file ends the same to the bit on one machine. Under torchrun each process
+    takes its part of every batch, and Ctrl-C keeps the last checkpoint. `device` is
+    "cuda", "mps" or "cpu": by default the first there is. Returns the model and the
+    losses since the start or the last checkpoint. Raises ValueError for a checkpoint of
+    another recipe or seed or one that another run is writing, and KeyboardInterrupt,
+    after saving, when it was stopped.
+    """
+    process = Process.this(device)
+    if recipe.batch_size % process.world:
+        raise ValueError(
+            f"batch_size ({recipe.batch_size}) is not divisible by {process.world}"
+            " processes"
+        )
+    if bfloat16 is not None:
+        recipe = replace(recipe, bfloat16=bfloat16)
+    with torch.random.fork_rng():
+        this = Run(recipe, seed, process.device, path)
+        writes = path and process.rank == 0 and this.step < recipe.n_steps
+        with alone_on(path) if writes else nullcontext():
+            losses = finish(this, process, every if writes else None, quiet)
+    return this.model, losses
+
+
+def finish(this: Run, process: Process, every: int | None, quiet: bool) -> list[float]:
+    """Make the steps that are left, with a checkpoint `every` so many; their losses."""
+    recipe = this.recipe
+    tokens_per_step = recipe.batch_size * recipe.config.context_length
+
+    def on_step(step: int, loss: float) -> None:
+        this.step = step + 1
+        bar.update()
+        speed = (bar.format_dict["rate"] or 0) * tokens_per_step
+        bar.set_postfix_str(f"loss {loss:.3f}, {speed:,.0f} tokens/s", refresh=False)
+        if every and this.step % every == 0 and this.step < recipe.n_steps:
+            this.save()
+
+    # The cache would keep the halved weights of the first step for the whole loop.
+    kind, half = torch.device(process.device).type, recipe.bfloat16
+    halved = torch.autocast(kind, torch.bfloat16, half, cache_enabled=False)
+    how = {"on_step": on_step, "first": this.step}
+    bar = this.progress(quiet or process.rank > 0)
+    with process.together(this.model) as wrapped, bar, halved:
+        losses = train(wrapped, this.optimizer, this.batches(process), **how)
+        del wrapped
+    if every and losses:
+        this.save()
+    if this.step < recipe.n_steps:
+        kept = f"{this.path} holds it; run it again to go on" if every else "not kept"
+        raise KeyboardInterrupt(f"stopped after {this.step} steps: {kept}")
+    return losses
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line of `python -m companion train`."""
+    parser = argparse.ArgumentParser("companion train", description=main.__doc__)
+    parser.add_argument("--recipe", choices=RECIPES, default="fast")
+    parser.add_argument("--steps", type=int, help="instead of the recipe's number")
+    parser.add_argument("--device", choices=("cuda", "mps", "cpu"))
+    parser.add_argument(
+        "--bfloat16",
+        action=argparse.BooleanOptionalAction,
+        help="half the precision, where the processor has it faster",
+    )
+    parser.add_argument("--checkpoint", type=Path, help="by default in the data cache")
+    given = parser.parse_args(arguments)
+    recipe, name = RECIPES[given.recipe], given.recipe
+    try:
+        if given.steps is not None:
+            recipe, name = replace(recipe, n_steps=given.steps), f"{name}-{given.steps}"
+        path = given.checkpoint or CACHE / f"{name}.safetensors"
+        model, _ = run(recipe, path, device=given.device, bfloat16=given.bfloat16)
+    except (ValueError, OSError, RuntimeError, AssertionError) as error:
+        sys.exit(f"error: {str(error).strip().splitlines()[0]}")
+    except KeyboardInterrupt as stop:
+        print(stop if stop.args else "stopped; the last checkpoint stays")
+        sys.exit(130)
+    if Process.this().rank == 0:
+        loss = evaluate(model, shakespeare_tokens()[1])
+        print(f"validation loss {loss:.4f}, checkpoint in {path}")

@@ -1,0 +1,196 @@
+"""All that computes runs wherever its tensors lie.
+
+The `meta` device holds shapes and no numbers, so it shows on any machine what a GPU
+would: a tensor made on the CPU by mistake fails, and so does every look at a number.
+Only three functions look, once a step each; here they are replaced.
+"""
+
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+import torch
+from common import seeded
+
+from companion import (
+    GPT,
+    TRANSFORMER_BASE,
+    AdamW,
+    ConcatenatingCache,
+    EncoderDecoder,
+    GPTConfig,
+    Int8Cache,
+    PreallocatedCache,
+    RaggedCache,
+    SlidingWindowCache,
+    beam_search,
+    causal_mask,
+    clip_gradients,
+    evaluate,
+    generate,
+    muon,
+    next_token_loss,
+    padding_mask,
+    rotate,
+    sample,
+    top_k,
+    top_p,
+    train,
+)
+from companion.positions import POSITIONS
+from companion.runs import Process
+
+META = torch.device("meta")
+ENGINES = ["fused", "explicit"]
+OPTIMIZERS = {"AdamW": lambda model: AdamW(model.parameters()), "Muon": muon}
+CACHES = {
+    "concatenating": ConcatenatingCache,
+    "preallocated": lambda: PreallocatedCache(9),
+    "ragged": lambda: RaggedCache(9, 2),
+    "window": lambda: SlidingWindowCache(3, 1),
+    "int8": lambda: Int8Cache(9),
+}
+
+
+def tiny(**options) -> GPT:
+    sizes = {"d_vocab": 11, "context_length": 9, "d_model": 8, "n_heads": 2}
+    with META:
+        return GPT(GPTConfig(**sizes | {"n_layers": 2} | options))
+
+
+def tokens(*shape):
+    return torch.zeros(shape, dtype=torch.long, device=META)
+
+
+@contextmanager
+def nothing_to_read():
+    """What reads numbers back gives zeros instead; whatever else tries to, fails."""
+
+    def first_tokens(beams, chances, n):
+        return [(0.0, 0, token) for token in range(min(n, chances.numel()))]
+
+    read, grown = "companion.training.read_finite", "companion.sampling.grow"
+    with patch(read, lambda *what: 0.0), patch(grown, first_tokens):
+        yield
+
+
+def test_looking_at_a_number_fails_there():
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        torch.zeros((), device=META).item()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_training_step_runs_there(positions, optimizer, engine):
+    model = tiny(positions=positions, engine=engine, n_kv_heads=1, normalize=True)
+    batch = (tokens(3, 9), tokens(3, 9))
+    with nothing_to_read():
+        train(model, OPTIMIZERS[optimizer](model), [batch] * 2)
+    assert all(p.grad.device == META for p in model.parameters())
+
+
+def test_a_step_reads_numbers_back_once():
+    model = tiny()
+    batch = (tokens(3, 9), tokens(3, 9))
+    with patch("companion.training.read_finite", side_effect=[0.0, 0.0]) as read:
+        train(model, AdamW(model.parameters()), [batch] * 2)
+    assert read.call_count == 2
+
+
+def test_clipping_waits_for_nothing():
+    parameter = torch.nn.Parameter(torch.ones(3, device=META))
+    parameter.grad = torch.ones(3, device=META)
+    assert clip_gradients([parameter], 1.0).device == META
+
+
+def test_evaluation_reads_one_number_and_moves_its_windows_to_the_model():
+    read = []
+    with patch.object(torch.Tensor, "item", lambda self: read.append(self) or 0.0):
+        evaluate(tiny(), torch.zeros(25, dtype=torch.long))
+    assert [x.device for x in read] == [META]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("kind", CACHES)
+@torch.no_grad()
+def test_every_cache_works_there_with_all_positions(kind, positions, engine):
+    model = tiny(positions=positions, engine=engine)
+    caches = [CACHES[kind]() for _ in model.blocks]
+    for n in (3, 1, 2):
+        assert model(tokens(2, n), caches).shape == (2, n, 11)
+    if kind == "ragged":
+        for cache in caches:
+            cache.truncate(torch.tensor([4, 6]))
+    for cache in caches:
+        cache.reorder(torch.tensor([1, 0]))
+    assert model(tokens(2, 1), caches).device == META
+    for cache in caches:
+        cache.reset()
+        assert len(cache) == 0
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_text_is_written_there_past_the_window(positions, use_cache):
+    model, generator = tiny(positions=positions), seeded()
+
+    def choose(logits):
+        return sample(top_p(top_k(logits, 3), 0.9), generator)
+
+    how = {"choose": choose, "use_cache": use_cache}
+    new = list(generate(model, tokens(2, 4), 9, **how))
+    assert [x.shape for x in new] == [(2,)] * 9 and new[0].device == META
+
+
+def test_prompts_of_different_lengths_go_on_there():
+    new = list(generate(tiny(), [tokens(4), tokens(1)], 5))
+    assert [x.shape for x in new] == [(2,)] * 5
+
+
+def test_beams_are_searched_there():
+    with nothing_to_read():
+        found = beam_search(tiny(), tokens(3), 4, 5)
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_an_encoder_and_its_decoder_run_there(positions):
+    sizes = {"d_vocab": 11, "context_length": 12, "d_model": 8, "n_heads": 2}
+    config = replace(TRANSFORMER_BASE, **sizes, n_layers=2, positions=positions)
+    with META:
+        model = EncoderDecoder(config)
+    source, target = tokens(3, 7), tokens(3, 5)
+    for lengths in (None, torch.tensor([7, 2, 4]), tokens(3)):
+        logits = model(source, target, lengths)
+        next_token_loss(logits, tokens(3, 5)).backward()
+        list(generate(model.given(source, lengths), target[:, :1], 4))
+    with nothing_to_read():
+        assert beam_search(model.given(source[:1]), tokens(1), 3, 4)
+
+
+def test_masks_and_positions_lie_where_they_are_asked_for():
+    assert causal_mask(3, 5, device=META).device == META
+    assert padding_mask(tokens(2), 5).device == META
+    assert rotate(torch.zeros(1, 1, 3, 4, device=META), tokens(3)).device == META
+
+
+def test_noise_is_the_same_wherever_the_logits_lie():
+    drawn = []
+    with patch.object(torch.Tensor, "log", lambda x: drawn.append(x.clone()) or x):
+        sample(torch.zeros(3, 5), seeded())
+        sample(torch.zeros(3, 5, device=META), seeded())
+    assert torch.equal(*drawn)
+
+
+def test_each_process_of_a_machine_takes_its_own_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert Process.this().device == "cuda:0"
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert Process.this() == Process("cuda:1", 3, 4)
+    assert Process.this("cuda").device == "cuda:1"
+    assert Process.this("cpu").device == "cpu"
