@@ -1,6 +1,7 @@
 """Run notebooks as a reader does: `python tests/browser.py [NOTEBOOK ...]`.
 
-JupyterLab runs each from top to bottom in Chromium. Pictures: build/browser/.
+JupyterLab runs each from top to bottom in Chromium. Pictures: build/browser/. Without
+a name it is all of them, and `make lab` must answer first.
 """
 
 import json
@@ -23,8 +24,12 @@ from playwright.sync_api import Error, TimeoutError, sync_playwright
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "build" / "browser"
 START_SECONDS, RUN_SECONDS = 90, 300
-CHROMIUM = "chromium chromium-browser google-chrome chrome".split()
-CHROMIUM.append("/Applications/Chromium.app/Contents/MacOS/Chromium")
+CHROMIUM = [
+    *"chromium chromium-browser google-chrome chrome".split(),
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "C:/Program Files/Google/Chrome/Application/chrome.exe",
+]
 INSTALL = (
     "Chromium not found: `apt-get install chromium` (Debian, Ubuntu) or "
     "`brew install --cask chromium` (macOS), or set CHROMIUM to its path"
@@ -83,6 +88,31 @@ def wait_for_server(server, address, log):
     sys.exit("JupyterLab did not start:\n" + log.read_text("utf-8", "replace"))
 
 
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def serves(folder):
+    """Start `make lab` as the README says, and wait until it answers."""
+    port, token, log = free_port(), secrets.token_hex(16), folder / "lab"
+    settings = {"JUPYTER_PORT": str(port), "JUPYTER_TOKEN": token, "BROWSER": "true"}
+    with log.open("wb") as output:
+        how = {"cwd": ROOT, "env": os.environ | settings, "stdin": subprocess.DEVNULL}
+        how |= {"stdout": output, "stderr": output, "start_new_session": True}
+        server = subprocess.Popen(["make", "lab"], **how)
+    try:
+        started = time.monotonic()
+        address = f"http://127.0.0.1:{port}/api/status?token={token}"
+        wait_for_server(server, address, log)
+        print(f"make lab: answers after {time.monotonic() - started:.1f} s", flush=True)
+    finally:
+        if hasattr(os, "killpg"):
+            os.killpg(server.pid, signal.SIGTERM)  # `make` and what it has started
+        server.terminate()
+        server.wait(20)
+
+
 @contextmanager
 def jupyterlab(folder):
     """Serve folder/notebooks; yield the address, with {} for a notebook's name."""
@@ -90,9 +120,7 @@ def jupyterlab(folder):
     news = folder / "JUPYTERLAB_SETTINGS_DIR" / NEWS
     news.parent.mkdir(parents=True)
     news.write_text(NO_NEWS)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    token = secrets.token_hex(16)
+    port, token = free_port(), secrets.token_hex(16)
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={port}"]
     command += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"]
     command += ["--expose-app-in-browser"]
@@ -212,6 +240,8 @@ def main(arguments):
         copies.mkdir()
         for path in paths:
             copy_blank(path, copies)
+        if not arguments:
+            serves(Path(folder))
         with jupyterlab(Path(folder)) as address, sync_playwright() as playwright:
             chrome = playwright.chromium
             browser = chrome.launch(executable_path=chromium, args=FLAGS.split())
