@@ -142,14 +142,14 @@ def cache(folder):
 
 
 INTERRUPTED = """
-import sys
+import signal
 from companion import runs
+signal.signal(signal.SIGINT, signal.default_int_handler)
 train = runs.train
 def stopped(model, optimizer, batches, **how):
     def note(step, loss):
         on_step(step, loss)
         if step == 3:
-            import signal
             signal.raise_signal(signal.SIGINT)
     on_step = how.pop("on_step")
     return train(model, optimizer, batches, on_step=note, **how)
