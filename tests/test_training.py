@@ -19,6 +19,7 @@ from companion import (
     GPTConfig,
     Muon,
     batches,
+    bits_per_character,
     clip_gradients,
     evaluate,
     muon,
@@ -504,3 +505,28 @@ def test_a_setting_that_nobody_knows_is_refused(kind):
         kind([{"params": [parameter], "learning_rate": 0.1}])
     with pytest.raises(ValueError, match="not 1.5"):
         Muon([parameter], momentum=1.5)
+
+
+@pytest.mark.parametrize(
+    "loss, n_tokens, n_characters, bits",
+    [
+        (math.log(2), 5, 5, 1.0),
+        (math.log(256), 10, 20, 4.0),
+        (math.log(8), 30, 10, 9.0),
+    ],
+)
+def test_bits_a_character_are_those_of_all_tokens_shared_out(
+    loss, n_tokens, n_characters, bits
+):
+    assert bits_per_character(loss, n_tokens, n_characters) == pytest.approx(bits)
+
+
+def test_the_paper_s_schedule_has_its_peak_after_4000_steps_by_default():
+    rates = [noam(step, d_model=512) for step in (3999, 4000, 4001)]
+    assert rates[1] == max(rates) and noam(4000, d_model=512) == rates[1]
+
+
+@pytest.mark.parametrize("schedule", [warmup_cosine, warmup_linear])
+def test_a_schedule_s_numbers_are_named(schedule):
+    with pytest.raises(TypeError, match="positional"):
+        schedule(1, 2, 3)
