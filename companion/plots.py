@@ -72,7 +72,10 @@ class LiveCurve:
 
     def draw(self) -> None:
         """Draw what there is so far."""
-        n, seconds = len(self.losses), time.monotonic() - self.begin
+        n = len(self.losses)
+        seconds = max(
+            1e-9, time.monotonic() - self.begin
+        )  # a coarse clock stands still
         figure, (bar, axis) = plt.subplots(2, height_ratios=(1, 12))
         bar.barh(0, n, color=COLORS[2])
         bar.set(xlim=(0, self.n_steps), title=self.report(n, seconds))

@@ -42,26 +42,73 @@ def test_attention_is_drawn_with_queries_as_rows_on_one_scale():
     assert plt.gca().get_ylabel() == "attends"
 
 
-def test_the_live_curve_keeps_all_losses_and_draws_the_last_step(monkeypatch):
-    drawn = []
+def test_attention_has_no_grid_over_its_squares():
+    plots.set_style()
+    plots.plot_attention(torch.eye(2), ["a", "b"], "one head")
+    axis = plt.gca()
+    assert not any(line.get_visible() for line in axis.get_xgridlines())
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that a live curve shows, and a clock that is set by hand."""
+    figures, clock = [], {"now": 100.0}
 
     class Shown:
         def update(self, figure):
-            drawn.append(figure)
+            figures.append(figure)
 
-    monkeypatch.setattr(
-        plots, "display", lambda figure, **how: drawn.append(figure) or Shown()
-    )
-    curve = plots.LiveCurve(5, tokens_per_step=10, every=1e9)
-    for step in range(5):
+    def display(figure, display_id):
+        figures.append(figure)
+        return Shown()
+
+    monkeypatch.setattr(plots, "display", display)
+    monkeypatch.setattr(plots.time, "monotonic", lambda: clock["now"])
+    return figures, clock
+
+
+def test_the_live_curve_keeps_all_losses_and_draws_the_last_step(drawn):
+    figures, clock = drawn
+    curve = plots.LiveCurve(4, tokens_per_step=10, every=1000)
+    for step in range(4):
+        clock["now"] += 0.5
         curve(step, 5.0 - step)
-    assert curve.losses == [5, 4, 3, 2, 1]
-    bar, axis = drawn[-1].axes
-    assert axis.lines[0].get_ydata().tolist() == [5, 4, 3, 2, 1]
-    assert axis.lines[1].get_ydata().tolist() == [5, 4.5, 4, 3.5, 3]
-    assert bar.patches[0].get_width() == 5
+    assert curve.losses == [5, 4, 3, 2]
+    (figure,) = figures
+    bar, axis = figure.axes
+    assert axis.lines[0].get_ydata().tolist() == [5, 4, 3, 2]
+    assert axis.lines[1].get_ydata().tolist() == [5, 4.5, 4, 3.5]
+    assert bar.patches[0].get_width() == 4 and bar.get_xlim() == (0, 4)
     title = bar.get_title("left") or bar.get_title()
-    assert "step 5 of 5, loss 1.00" in title and "0 s left" in title
+    assert title == "step 4 of 4, loss 2.00, 20 tokens/s, 0 s left"
+
+
+def test_the_live_curve_is_drawn_again_after_so_many_seconds(drawn):
+    figures, clock = drawn
+    curve = plots.LiveCurve(100, every=3.0)
+    for step in range(12):
+        clock["now"] += 1
+        curve(step, 1.0)
+    assert [len(f.axes[1].lines[0].get_ydata()) for f in figures] == [1, 5, 9]
+
+
+def test_the_mean_of_the_live_curve_is_over_the_last_twenty(drawn):
+    figures, _ = drawn
+    curve = plots.LiveCurve(41)
+    for step in range(41):
+        curve(step, float(step))
+    means = figures[-1].axes[1].lines[1].get_ydata().tolist()
+    assert means[40] == sum(range(21, 41)) / 20 and means[19] == sum(range(20)) / 20
+
+
+def test_the_report_says_speed_and_time_left():
+    curve = plots.LiveCurve(50, tokens_per_step=100)
+    curve.losses = [1.25]
+    said = "step 10 of 50, loss 1.25, 250 tokens/s, 16 s left"
+    assert curve.report(10, 4.0) == said
+    silent = plots.LiveCurve(50)
+    silent.losses = [1.25]
+    assert silent.report(10, 4.0) == "step 10 of 50, loss 1.25, 16 s left"
 
 
 def test_the_style_has_text_of_twelve_points_or_more():

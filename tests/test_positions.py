@@ -1,6 +1,7 @@
 """Positions against the papers' formulas, complex numbers and transformers."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from transformers.models.llama.modeling_llama import (
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from companion import (
+    ConcatenatingCache,
     MultiHeadAttention,
+    Place,
     RelativeBias,
     alibi,
     alibi_slopes,
@@ -27,7 +30,7 @@ from companion import (
     rotate,
     sinusoidal,
 )
-from companion.positions import sinusoidal_at
+from companion.positions import POSITIONS, sinusoidal_at
 
 BASES = [10_000, 500]
 
@@ -222,3 +225,49 @@ def test_a_bias_on_the_scores_equals_a_written_out_loop(scheme, engine):
             weights = torch.stack(scores).softmax(0)
             rows[t, h] = sum(weights[s] * v[s, h] for s in range(t + 1))
     assert_close(ours[0], attention.to_output(rows.flatten(1)), rtol=0, atol=1e-5)
+
+
+CONFIG = SimpleNamespace(context_length=9, d_model=12, n_heads=2, rotary_base=500)
+SCHEMES = {name: make(CONFIG) for name, make in POSITIONS.items()}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+@torch.no_grad()
+def test_a_scheme_answers_what_it_knows_and_nothing_else(name):
+    """Three tokens after four cached ones, asked for embedding, turn and bias."""
+    scheme, x, cache = SCHEMES[name], random(2, 3, 12), ConcatenatingCache()
+    cache.append(torch.zeros(2, 2, 4, 6), torch.zeros(2, 2, 4, 6))
+    at = Place(torch.zeros(2, 3, dtype=torch.long), cache)
+    embedded = {"learned": lambda: x + scheme.table.weight[4:7]}
+    embedded["sinusoidal"] = lambda: x + sinusoidal(7, 12)[4:]
+    assert_close(scheme.embed(x, at), embedded.get(name, lambda: x)())
+    queries, turn = random(2, 2, 3, 6), scheme.turn(at)
+    if name == "rotary":
+        assert_close(turn(queries), rotate(queries, torch.arange(4, 7), base=500))
+    else:
+        assert turn is None
+    distance = torch.arange(4, 7)[:, None] - torch.arange(7)
+    biases = {"alibi": lambda: alibi(2, 3, 7), "t5": lambda: scheme(distance)}
+    if name in biases:
+        assert_close(scheme.bias(at), biases[name]())
+    else:
+        assert scheme.bias(at) is None
+    asked = {"alibi": {"distances"}, "t5": {"distances"}, "none": set()}
+    made = {"positions", "distances", "mask"} & vars(at).keys()
+    assert made == asked.get(name, {"positions"}), "nothing is made that is not needed"
+
+
+def test_t5_looks_both_ways_where_the_model_does():
+    tokens = torch.zeros(1, 5, dtype=torch.long)
+    scheme, distance = SCHEMES["t5"], torch.arange(5)[:, None] - torch.arange(5)
+    for causal in (True, False):
+        bias = scheme.bias(Place(tokens, causal=causal))
+        assert torch.equal(bias, scheme(distance, causal))
+    assert not torch.equal(scheme(distance, True), scheme(distance, False))
+
+
+def test_a_learned_table_ends_with_the_context():
+    tokens = torch.zeros(1, 10, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"10 positions exceed context_length \(9\)"):
+        SCHEMES["learned"].embed(random(1, 10, 12), Place(tokens))
+    assert SCHEMES["learned"].embed(random(1, 9, 12), Place(tokens[:, :9])).shape
