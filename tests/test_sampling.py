@@ -400,8 +400,9 @@ def test_beam_search_keeps_the_model_s_mode_and_names_what_is_allowed():
     assert model.training
     with pytest.raises(ValueError, match="n_beams is 6; it must be from 1 to 5"):
         beam_search(model, prompt, 6, 3)
-    with pytest.raises(ValueError, match="length_penalty is 2"):
-        beam_search(model, prompt, 2, 3, length_penalty=2)
+    for penalty in (2, -0.5):
+        with pytest.raises(ValueError, match=f"length_penalty is {penalty}"):
+            beam_search(model, prompt, 2, 3, length_penalty=penalty)
     message = "has 1 tokens and 12 are to come, the context_length is 12"
     with pytest.raises(ValueError, match=message):
         beam_search(model, prompt, 2, 12)
