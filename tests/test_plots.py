@@ -115,3 +115,4 @@ def test_the_style_has_text_of_twelve_points_or_more():
     plots.set_style()
     sizes = ("font.size", "axes.titlesize", "legend.fontsize")
     assert all(plt.rcParams[name] >= 12 for name in sizes)
+    assert not plt.rcParams["axes.spines.top"] and not plt.rcParams["axes.spines.right"]
