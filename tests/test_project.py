@@ -210,7 +210,8 @@ def make(folder: Path, **environment) -> str:
     (folder / "Makefile").write_text(MAKEFILE, "utf-8")
     told = 'include Makefile\ntold:\n\t@echo "[$$COMPANION_CACHE]"\n'
     (folder / "told.mk").write_text(told, "utf-8")
-    kept = {k: v for k, v in os.environ.items() if k != "COMPANION_CACHE"}
+    mine = ("COMPANION_CACHE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    kept = {k: v for k, v in os.environ.items() if k not in mine}
     how = {"cwd": folder, "env": kept | environment, "capture_output": True}
     done = subprocess.run(["make", "-f", "told.mk", "told"], text=True, **how)
     assert done.returncode == 0, done.stderr
