@@ -523,7 +523,7 @@ def test_bits_a_character_are_those_of_all_tokens_shared_out(
 
 def test_the_paper_s_schedule_has_its_peak_after_4000_steps_by_default():
     rates = [noam(step, d_model=512) for step in (3999, 4000, 4001)]
-    assert rates[1] == max(rates) and noam(4000, d_model=512) == rates[1]
+    assert rates[0] < rates[1] > rates[2]
 
 
 @pytest.mark.parametrize("schedule", [warmup_cosine, warmup_linear])
