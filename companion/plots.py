@@ -33,19 +33,33 @@ def set_style() -> None:
     )
 
 
-def finish(title: str, x: str, y: str) -> None:
-    """Title, axis labels, a legend where lines are labelled; then show the figure."""
-    axis = plt.gca()
-    axis.set(title=title, xlabel=x, ylabel=y)
-    if axis.get_legend_handles_labels()[0]:
+def finish(
+    title: str | None = None, x: str | None = None, y: str | None = None, *, alt: str
+) -> None:
+    """Title, axis labels, a legend where lines are labelled; then show the figure.
+
+    `alt` says what is seen, for those who can't see it; it is stored with the picture.
+    What is left out of the rest stays as it is: of several axes each has its own.
+    """
+    axis, words = plt.gca(), {"title": title, "xlabel": x, "ylabel": y}
+    axis.set(**{name: word for name, word in words.items() if word is not None})
+    if axis.get_legend_handles_labels()[0] and not axis.get_legend():
         axis.legend()
-    plt.show()
+    display(plt.gcf(), metadata={"image/png": {"alt": alt}})
+    plt.close()
 
 
-def plot_attention(weights: Tensor, tokens: list[str], title: str, axis=None) -> None:
-    """One head's weights (t s) as a picture: rows attend, columns are attended to."""
+def plot_attention(
+    weights: Tensor, tokens: list[str], title: str, axis=None, scale: bool = True
+) -> None:
+    """One head's weights (t s) as a picture: rows attend, columns are attended to.
+
+    `scale` draws the bar that says which colour is which weight.
+    """
     axis = axis or plt.gca()
-    axis.imshow(weights.detach().cpu(), vmin=0, vmax=1)
+    image = axis.imshow(weights.detach().cpu(), vmin=0, vmax=1)
+    if scale:
+        axis.figure.colorbar(image, ax=axis, label="weight", shrink=0.8)
     labels = [token.replace("\n", "↵").replace(" ", "␣") for token in tokens]
     axis.set_xticks(range(len(labels)), labels, fontfamily="monospace", fontsize=12)
     axis.set_yticks(range(len(labels)), labels, fontfamily="monospace", fontsize=12)
@@ -85,10 +99,14 @@ class LiveCurve:
         axis.plot([sum(window) / len(window) for window in recent], color=COLORS[0])
         axis.set(xlim=(0, self.n_steps), xlabel="step", ylabel="loss (nats)")
         plt.close(figure)
+        alt = (
+            f"The loss falls from {self.losses[0]:.1f} nats: {self.report(n, seconds)}"
+        )
+        how = {"metadata": {"image/png": {"alt": alt}}}
         if self.handle:
-            self.handle.update(figure)
+            self.handle.update(figure, **how)
         else:
-            self.handle = display(figure, display_id=True)
+            self.handle = display(figure, display_id=True, **how)
         self.drawn = time.monotonic()
 
     def report(self, n: int, seconds: float) -> str:

@@ -1,20 +1,21 @@
 """Write the notebooks for learners: without solutions, without outputs, to student/."""
 
-import re
 from pathlib import Path
 
 import nbformat
 
 ROOT = Path(__file__).parent.parent
-SOLUTION = re.compile(r"### BEGIN SOLUTION\n.*?### END SOLUTION", flags=re.S)
 
 
 def without_solutions(notebook):
-    """The notebook with `...` where solutions stood, and no code hidden or run."""
+    """The notebook without the folded solutions and without outputs."""
+    notebook.cells = [
+        cell
+        for cell in notebook.cells
+        if "solution" not in cell.metadata.get("tags", [])
+    ]
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.source = SOLUTION.sub("# your answer here\n...", cell.source)
-            cell.metadata.pop("jupyter", None)
             cell.outputs, cell.execution_count = [], None
     return notebook
 

@@ -1,9 +1,10 @@
 """Each exercise's check: right answers pass, wrong ones are told why."""
 
+import inspect
 from collections import Counter
-from inspect import isfunction
 
 import pytest
+import torch
 from answers import (
     attention,
     blocks,
@@ -17,6 +18,7 @@ from answers import (
 )
 
 from companion import checks
+from companion.checks.compare import Mistake, compare
 
 CHAPTERS = (
     tokens,
@@ -45,8 +47,107 @@ def test_wrong_answers_are_explained(check, answer, words):
         check(answer)
 
 
+CHECKS = {x for x in vars(checks).values() if inspect.isfunction(x)}
+
+
 def test_every_check_is_tried():
-    known = {check for check in vars(checks).values() if isfunction(check)}
     caught = Counter(check for check, _, _ in WRONG)
-    assert {check for check, _ in RIGHT} == known
-    assert all(caught[check] >= 2 for check in known)
+    assert {check for check, _ in RIGHT} == CHECKS
+    assert not {check.__name__ for check in CHECKS if caught[check] < 3}
+
+
+def unwritten(*case):
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_an_unwritten_answer_gets_one_quiet_line(check, capsys):
+    check(unwritten)
+    assert capsys.readouterr().out == f"○ {check.__name__}: yours to write\n"
+
+
+def stops(*case):
+    raise KeyError("where")
+
+
+ODD = (
+    lambda *case: None,
+    lambda *case: {},
+    lambda *case: (1, 2, 3),
+    lambda *case: "text",
+    lambda *case: ...,
+    lambda: 1,
+    stops,
+)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("answer", [*ODD, None, 1, ...])
+def test_answers_of_a_wrong_type_and_exceptions_become_one_clear_line(check, answer):
+    with pytest.raises(Mistake) as caught:
+        check(answer)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+    assert caught.value._render_traceback_() == [f"✗ {caught.value}"]
+
+
+def said_of(answer, right, *cases, mistakes=None) -> str:
+    with pytest.raises(Mistake) as caught:
+        compare(answer, right, [*cases], mistakes or {}, "name: praise")
+    return str(caught.value)
+
+
+X = torch.arange(6.0).view(2, 3)
+
+
+def test_a_wrong_answer_is_told_the_input_the_place_and_both_values():
+    said = said_of(lambda x, n: x * (x < 4) + 4, lambda x, n: x + 4, (X, 2))
+    assert said == "name: for x (2, 3), n = 2: at [1, 1] it gives 4, wanted 8"
+    said = said_of(lambda x: (x, x + 1), lambda x: (x, x), (X,))
+    assert said == "name: for x (2, 3): at [1][0, 0] it gives 1, wanted 0"
+
+
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        (lambda x: x.T, r"the shape is \(3, 2\), wanted \(2, 3\)"),
+        (lambda x: x[None], r"the shape is \(1, 2, 3\), wanted \(2, 3\)"),
+        (lambda x: x.long(), "the dtype is torch.int64, wanted torch.float32"),
+        (lambda x: x > 0, "the dtype is torch.bool, wanted torch.float32"),
+        (lambda x: x.tolist(), r"it gives \[.*\], wanted a float32 tensor \(2, 3\)"),
+        (lambda x: [x, x], "wanted a float32 tensor"),
+        (lambda x: x.add_(1), "changes its input"),
+        (lambda x: x[5], "stops with IndexError"),
+        (lambda x: x.fill_(torch.nan).clone(), "changes its input"),
+        (lambda x: x * torch.nan, r"at \[0, 0\] it gives nan, wanted 0"),
+    ],
+)
+def test_shape_dtype_type_exceptions_and_changed_inputs_are_named(answer, words):
+    with pytest.raises(Mistake, match=words):
+        compare(answer, lambda x: x, [(X.clone(),)], {}, "name: praise")
+
+
+@pytest.mark.parametrize(
+    "answer, right",
+    [
+        (lambda x: (1, 2), lambda x: [1, 2]),
+        (lambda x: torch.tensor([1, 2]), lambda x: [1, 2]),
+        (lambda x: [x, x], lambda x: (x, x)),
+        (lambda x: x.T.contiguous().T, lambda x: x),
+        (lambda x: x.double(), lambda x: x),
+        (lambda x: x.requires_grad_(), lambda x: x),
+        (lambda x: x.long().int(), lambda x: x.long()),
+        (lambda x: 12.0, lambda x: 12),
+        (lambda x: torch.tensor(12), lambda x: 12),
+    ],
+)
+def test_a_right_answer_in_another_style_passes(answer, right, capsys):
+    compare(answer, right, [(X.clone(),)], {}, "name: praise")
+    assert capsys.readouterr().out == "✓ name: praise\n"
+
+
+def test_a_mistake_is_named_only_if_it_explains_every_case():
+    right, mistakes = lambda n: n * n, {"doubled": lambda n: 2 * n}
+    doubled = said_of(lambda n: 2 * n, right, (2,), (3,), mistakes=mistakes)
+    assert doubled == "name: doubled"
+    other = said_of(lambda n: 6 if n == 3 else 0, right, (2,), (3,), mistakes=mistakes)
+    assert other == "name: for n = 2: it gives 0, wanted 4"

@@ -76,13 +76,56 @@ def test_every_name_in_the_prose_exists(path):
             importlib.import_module(dotted)
 
 
-def test_there_are_exercises_with_solutions_and_checks(path):
-    solved = [c for c in cells(path, "code") if "### BEGIN SOLUTION" in c.source]
-    assert len(solved) >= 3
-    for cell in solved:
-        assert "### END SOLUTION" in cell.source
-        assert cell.source.strip().splitlines()[-1].startswith("checks.")
-        assert cell.metadata["jupyter"]["source_hidden"]
+def tagged(cell, tag: str) -> bool:
+    return tag in cell.metadata.get("tags", [])
+
+
+def folded(cell) -> bool:
+    return cell.metadata.get("jupyter", {}).get("source_hidden", False)
+
+
+def test_exercises_are_three_cells_a_question_a_stub_and_a_folded_solution(path):
+    """The stub is the reader's to overwrite; its check is called again on ours."""
+    notebook = nbformat.read(path, as_version=4)
+    solutions = [i for i, c in enumerate(notebook.cells) if tagged(c, "solution")]
+    assert len(solutions) >= 3
+    for i in solutions:
+        question, stub, solution = notebook.cells[i - 2 : i + 1]
+        check = re.findall(r"^checks\.(\w+)\(solution\)$", solution.source, re.M)
+        assert len(check) == 1 and "def solution(" in solution.source
+        assert solution.source.splitlines()[-1] == f"checks.{check[0]}(solution)"
+        assert folded(solution) and not folded(stub)
+        (name,) = re.findall(r"^def (my_\w+)\(", stub.source, re.M)
+        body = f"    raise NotImplementedError\n\nchecks.{check[0]}({name})"
+        assert stub.source.endswith(body)
+        assert question.cell_type == "markdown" and f"`{name}" in question.source
+        assert stub.outputs[0].text == f"○ {check[0]}: yours to write\n"
+
+
+def pictures(path) -> list:
+    found = [(c, o) for c in cells(path, "code") for o in c.outputs]
+    return [pair for pair in found if "image/png" in pair[1].get("data", {})]
+
+
+def test_every_figure_has_alternative_text(path):
+    for cell, output in pictures(path):
+        alt = output.metadata.get("image/png", {}).get("alt", "")
+        assert 40 <= len(alt) <= 500, cell.source
+
+
+def test_a_cell_that_draws_is_folded_and_a_heat_map_has_its_scale(path):
+    for cell in cells(path, "code"):
+        if "plots.finish(" in cell.source:
+            assert folded(cell) and tagged(cell, "hide-input"), cell.source
+        if re.search(r"\.(imshow|matshow|pcolormesh)\(", cell.source):
+            assert "colorbar(" in cell.source, cell.source
+
+
+def test_no_cell_asserts_a_time(path):
+    """No clock is read but in a cell that draws or prints, with ignored output."""
+    for cell in cells(path, "code"):
+        if re.search(r"perf_counter|monotonic|time\.time|timeit", cell.source):
+            assert "assert" not in cell.source
 
 
 def test_nothing_comes_from_the_network(path):

@@ -9,16 +9,16 @@ from companion import plots
 
 @pytest.fixture(autouse=True)
 def no_window(monkeypatch):
-    """Figures are made and looked into, never shown."""
+    """Figures are made and looked into, never shown nor closed."""
     plt.switch_backend("agg")
-    monkeypatch.setattr(plots.plt, "show", lambda: None)
-    yield
     plt.close("all")
+    monkeypatch.setattr(plots, "display", lambda figure, **how: None)
+    monkeypatch.setattr(plots.plt, "close", lambda *figure: None)
 
 
 def test_a_finished_figure_has_its_words_and_a_legend_only_for_labelled_lines():
     plt.plot([1, 2])
-    plots.finish("It rises", "step", "loss")
+    plots.finish("It rises", "step", "loss", alt="A line that rises.")
     axis = plt.gca()
     assert (axis.get_title("left"), axis.get_title()) in (
         ("It rises", ""),
@@ -27,8 +27,24 @@ def test_a_finished_figure_has_its_words_and_a_legend_only_for_labelled_lines():
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("step", "loss")
     assert axis.get_legend() is None
     plt.plot([2, 1], label="other")
-    plots.finish("It rises", "step", "loss")
+    plots.finish("It rises", "step", "loss", alt="A line that rises.")
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["other"]
+
+
+def test_the_alternative_text_is_stored_with_the_picture(monkeypatch):
+    shown = []
+    monkeypatch.setattr(plots, "display", lambda *what, **how: shown.append(how))
+    plt.plot([1, 2])
+    plots.finish(alt="A line that rises.")
+    assert shown == [{"metadata": {"image/png": {"alt": "A line that rises."}}}]
+
+
+def test_of_several_axes_each_keeps_its_own_words():
+    _, axes = plt.subplots(1, 2)
+    for axis, word in zip(axes, ("left", "right"), strict=True):
+        axis.set_title(word)
+    plots.finish(alt="Two empty pictures side by side.")
+    assert [axis.get_title() for axis in axes] == ["left", "right"]
 
 
 def test_attention_is_drawn_with_queries_as_rows_on_one_scale():
@@ -37,15 +53,15 @@ def test_attention_is_drawn_with_queries_as_rows_on_one_scale():
     (image,) = plt.gca().images
     assert image.get_array().tolist() == weights.tolist()
     assert image.get_clim() == (0, 1)
-    labels = [label.get_text() for label in plt.gca().get_yticklabels()]
+    assert [a.get_ylabel() for a in plt.gcf().axes] == ["attends", "weight"]
+    labels = [label.get_text() for label in plt.gcf().axes[0].get_yticklabels()]
     assert labels == ["a", "↵"]
-    assert plt.gca().get_ylabel() == "attends"
 
 
 def test_attention_has_no_grid_over_its_squares():
     plots.set_style()
     plots.plot_attention(torch.eye(2), ["a", "b"], "one head")
-    axis = plt.gca()
+    axis = plt.gcf().axes[0]
     assert not any(line.get_visible() for line in axis.get_xgridlines())
 
 
@@ -55,10 +71,12 @@ def drawn(monkeypatch):
     figures, clock = [], {"now": 100.0}
 
     class Shown:
-        def update(self, figure):
+        def update(self, figure, metadata):
+            assert "nats" in metadata["image/png"]["alt"]
             figures.append(figure)
 
-    def display(figure, display_id):
+    def display(figure, display_id, metadata):
+        assert "nats" in metadata["image/png"]["alt"]
         figures.append(figure)
         return Shown()
 

@@ -9,31 +9,50 @@ from .compare import compare, draw
 def one_query(answer) -> None:
     """`answer(query, keys, values)`: the values (s c) averaged for a query (d)."""
 
-    def shares(query, keys, divisor):
-        return (keys @ query / divisor).softmax(0)
+    def averaged(scores):
+        return lambda q, k, v: scores(q, k).softmax(0) @ v
 
     compare(
         answer,
         lambda q, k, v: attention(q[None], k, v)[0],
-        [(2 * draw(8), 2 * draw(5, 8, seed=1), draw(5, 3, seed=2))],
         [
-            (
-                "the scale is missing: divide the scores by the root of d",
-                lambda q, k, v: shares(q, k, 1) @ v,
-            ),
-            (
-                "the scores are divided by d: take its root",
-                lambda q, k, v: shares(q, k, 8) @ v,
-            ),
-            (
-                "the scale is the root of the features of a query, not of the keys",
-                lambda q, k, v: shares(q, k, 5**0.5) @ v,
-            ),
-            (
-                "these are the weights: now average the values by them",
-                lambda q, k, v: shares(q, k, 8**0.5),
-            ),
+            (2 * draw(8), 2 * draw(5, 8, seed=1), draw(5, 3, seed=2)),
+            (3 * draw(2), draw(7, 2, seed=3), draw(7, 4, seed=4)),
         ],
+        {
+            "the scale is missing: divide the scores by the root of d": averaged(
+                lambda q, k: k @ q
+            ),
+            "the scores are divided by d: take its root": averaged(
+                lambda q, k: k @ q / len(q)
+            ),
+            "the scores are multiplied by the root of d: divide by it": averaged(
+                lambda q, k: k @ q * len(q) ** 0.5
+            ),
+            "the scale is the root of the features of a query, not of the number of"
+            " keys": averaged(lambda q, k: k @ q / len(k) ** 0.5),
+            "the scale is always the root of 8: take the length of the query": averaged(
+                lambda q, k: k @ q / 8**0.5
+            ),
+            "the scores have the wrong sign: the best fit must get most": averaged(
+                lambda q, k: -k @ q / len(q) ** 0.5
+            ),
+            "these are the weights: now average the values by them": (
+                lambda q, k, v: (k @ q / len(q) ** 0.5).softmax(0)
+            ),
+            "these are the scores: softmax, then average the values": (
+                lambda q, k, v: k @ q / len(q) ** 0.5
+            ),
+            "the values are summed by the scores: softmax is missing": (
+                lambda q, k, v: k @ q / len(q) ** 0.5 @ v
+            ),
+            "only the value of the best key comes back: average all by softmax": (
+                lambda q, k, v: v[(k @ q).argmax()]
+            ),
+            "an axis too many, (1, c): for a single query it is (c)": (
+                lambda q, k, v: attention(q[None], k, v)
+            ),
+        },
         "one_query: compare, scale, share out, average",
     )
 
@@ -45,40 +64,45 @@ def window_attention(answer) -> None:
         t = torch.arange(q.shape[-2])
         return (t[:, None] >= t) & (t[:, None] - t < width)
 
-    def masked_late(q, k, v, n):
-        return (attention_weights(q, k) * seen(q, n)) @ v
+    def masked(mask):
+        return lambda q, k, v, n: attention(q, k, v, mask(q, n))
 
-    def both_sides(q, k, v, n):
-        return attention(q, k, v, seen(q, n) | seen(q, n).mT)
-
-    def without_itself(q, k, v, n):
-        return attention(q, k, v, seen(q, n + 1) & ~seen(q, 1))
-
-    sizes = [(2 * draw(1, 2, 6, 4, seed=i) for i in range(3)) for _ in range(2)]
+    first = (2 * draw(1, 2, 6, 4, seed=i) for i in range(3))
+    second = (2 * draw(2, 3, 7, d, seed=d) for d in (4, 4, 5))
     compare(
         answer,
-        lambda q, k, v, n: attention(q, k, v, seen(q, n)),
-        [(*sizes[0], 3), (*sizes[1], 1)],
-        [
-            (
-                "rows no longer sum to 1: is the mask applied after softmax?",
-                masked_late,
+        masked(seen),
+        [(*first, 3), (*second, 1)],
+        {
+            "rows no longer sum to 1: is the mask applied after softmax?": (
+                lambda q, k, v, n: (attention_weights(q, k) * seen(q, n)) @ v
             ),
-            ("a position also sees those after it: the future is to hide", both_sides),
-            ("a position does not see itself: it is one of the width", without_itself),
-            (
-                "the window is one too wide: a position itself is one of the width",
-                lambda q, k, v, n: attention(q, k, v, seen(q, n + 1)),
+            "a position also sees those after it: the future is to hide": masked(
+                lambda q, n: seen(q, n) | seen(q, n).mT
             ),
-            (
-                "everything earlier is seen: this mask is causal, but has no window",
-                lambda q, k, v, n: attention(q, k, v, causal_mask(q.shape[-2])),
+            "everything later is seen too: the window must be causal": masked(
+                lambda q, n: seen(q, n) | ~causal_mask(q.shape[-2])
             ),
-            (
-                "the mask is upside down: True is where attention is allowed",
-                lambda q, k, v, n: attention(q, k, v, ~seen(q, n)),
+            "it looks ahead, not back: the key comes before the query": masked(
+                lambda q, n: seen(q, n).mT
             ),
-        ],
+            "a position does not see itself: it is one of the width": masked(
+                lambda q, n: seen(q, n + 1) & ~seen(q, 1)
+            ),
+            "the window is one too wide: a position itself is one of the width": masked(
+                lambda q, n: seen(q, n + 1)
+            ),
+            "the window is one too narrow: itself and the width - 1 before it": masked(
+                lambda q, n: seen(q, n - 1)
+            ),
+            "everything earlier is seen: this mask is causal, but has no window": (
+                masked(lambda q, n: causal_mask(q.shape[-2]))
+            ),
+            "the mask is upside down: True is where attention is allowed": masked(
+                lambda q, n: ~seen(q, n)
+            ),
+            "nothing is masked": masked(lambda q, n: None),
+        },
         "window_attention: itself and those just before",
     )
 
@@ -92,30 +116,34 @@ def pad_mask(answer) -> None:
     compare(
         answer,
         padding_mask,
-        [(torch.tensor([3, 1, 5]), 5)],
-        [
-            (
-                "queries are hidden instead of keys: the axes are (b 1 1 s)",
-                lambda lengths, n: padding_mask(lengths, n).mT,
+        [(torch.tensor([3, 1, 5]), 5), (torch.tensor([2, 4]), 7)],
+        {
+            "queries are hidden instead of keys: the axes are (b 1 1 s)": (
+                lambda lengths, n: padding_mask(lengths, n).mT
             ),
-            ("hide keys only: a row of filler may look at real tokens", queries_too),
-            (
-                "the mask is upside down: True is where attention is allowed",
-                lambda lengths, n: ~padding_mask(lengths, n),
+            "hide keys only: a row of filler may look at real tokens": queries_too,
+            "the mask is upside down: True is where attention is allowed": (
+                lambda lengths, n: ~padding_mask(lengths, n)
             ),
-            (
-                "a mask (b s) is read as (t s): give it the axes (b 1 1 s)",
-                lambda lengths, n: padding_mask(lengths, n)[:, 0, 0],
+            "these are numbers: a mask is bool, as a comparison gives it": (
+                lambda lengths, n: padding_mask(lengths, n).float()
             ),
-            (
-                "a mask (b 1 s) is read as (h t s): give it the axes (b 1 1 s)",
-                lambda lengths, n: padding_mask(lengths, n)[:, 0],
+            "these are integers: a mask is bool, as a comparison gives it": (
+                lambda lengths, n: padding_mask(lengths, n).int()
             ),
-            (
-                "one key too many: with length 3 the keys 0, 1 and 2 are real",
-                lambda lengths, n: torch.arange(n) <= lengths[:, None, None, None],
+            "this is what is added to the scores (0 and -inf): the mask is bool": (
+                lambda lengths, n: padding_mask(lengths, n).float().log()
             ),
-        ],
+            "a mask (b s) is read as (t s): give it the axes (b 1 1 s)": (
+                lambda lengths, n: padding_mask(lengths, n)[:, 0, 0]
+            ),
+            "a mask (b 1 s) is read as (h t s): give it the axes (b 1 1 s)": (
+                lambda lengths, n: padding_mask(lengths, n)[:, 0]
+            ),
+            "one key too many: with length 3 the keys 0, 1 and 2 are real": (
+                lambda lengths, n: torch.arange(n) <= lengths[:, None, None, None]
+            ),
+        },
         "pad_mask: filler is hidden from everybody",
     )
 
@@ -128,28 +156,36 @@ def softmax_gradient(answer) -> None:
         vjp = torch.autograd.functional.vjp
         return vjp(lambda scores: softmax(scores, -1), weights.log(), error)[1]
 
+    def total(x, dim=-1):
+        return x.sum(dim, keepdim=True)
+
     compare(
         answer,
         right,
-        [(draw(3, 5).softmax(-1), draw(3, 5, seed=1))],
         [
-            (
-                "only i = j is counted: a score moves the other weights of its row too",
-                lambda w, e: w * (1 - w) * e,
-            ),
-            ("the sum over the other weights is missing", lambda w, e: w * e),
-            (
-                "the sum runs over the queries: softmax was over the last axis",
-                lambda w, e: w * (e - (w * e).sum(0)),
-            ),
-            (
-                "the sum runs over all rows at once: each has a softmax of its own",
-                lambda w, e: w * (e - (w * e).sum()),
-            ),
-            (
-                "take away the mean weighted by the weights, not the plain mean",
-                lambda w, e: w * (e - e.mean(-1, keepdim=True)),
-            ),
+            (draw(3, 5).softmax(-1), draw(3, 5, seed=1)),
+            (draw(4, 4, seed=2).softmax(-1), draw(4, 4, seed=3)),
         ],
+        {
+            "only i = j is counted: a score moves the other weights of its row too": (
+                lambda w, e: w * (1 - w) * e
+            ),
+            "the sum over the other weights is missing": lambda w, e: w * e,
+            "the factor in front is missing: each bracket is multiplied by w": (
+                lambda w, e: e - total(w * e)
+            ),
+            "the sign is turned: the error itself counts positive": (
+                lambda w, e: w * (total(w * e) - e)
+            ),
+            "the sum runs over the queries: softmax was over the last axis": (
+                lambda w, e: w * (e - total(w * e, 0))
+            ),
+            "the sum runs over all rows at once: each has a softmax of its own": (
+                lambda w, e: w * (e - (w * e).sum())
+            ),
+            "take away the mean weighted by the weights, not the plain mean": (
+                lambda w, e: w * (e - e.mean(-1, keepdim=True))
+            ),
+        },
         "softmax_gradient: each error, less the average error of its row",
     )

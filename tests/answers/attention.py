@@ -44,7 +44,7 @@ WRONG = [
     (
         checks.one_query,
         lambda q, k, v: (k @ q / len(k) ** 0.5).softmax(0) @ v,
-        "features of a query, not of the keys",
+        "not of the number of keys",
     ),
     (
         checks.one_query,
@@ -52,7 +52,20 @@ WRONG = [
         "these are the weights",
     ),
     (checks.one_query, lambda q, k, v: None, "is there a `return`"),
-    (checks.one_query, lambda q, k, v: v.mean(0), "expected a tensor"),
+    (checks.one_query, lambda q, k, v: v.mean(0), r"at \[0\] it gives -0.5218"),
+    (checks.one_query, lambda q, k, v: v[(k @ q).argmax()], "average all by softmax"),
+    (
+        checks.one_query,
+        lambda q, k, v: (k @ q * len(q) ** 0.5).softmax(0) @ v,
+        "divide by it",
+    ),
+    (checks.one_query, lambda q, k, v: (k @ q / 8**0.5).softmax(0) @ v, "always the"),
+    (
+        checks.one_query,
+        lambda q, k, v: (-k @ q / len(q) ** 0.5).softmax(0) @ v,
+        "wrong sign",
+    ),
+    (checks.one_query, companion.attention, "it stops with ValueError"),
     (
         checks.window_attention,
         lambda q, k, v, n: scores_of(q, k).softmax(-1) * band(q.shape[-2], n) @ v,
@@ -83,6 +96,16 @@ WRONG = [
             q, k, v, companion.causal_mask(q.shape[-2])
         ),
         "has no window",
+    ),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: companion.attention(q, k, v, band(q.shape[-2], n - 1)),
+        "one too narrow",
+    ),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: companion.attention(q, k, v, band(q.shape[-2], n).T),
+        "it looks ahead",
     ),
     (
         checks.window_attention,
@@ -122,7 +145,27 @@ WRONG = [
         ),
         "hide keys only",
     ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: (torch.arange(n) < lengths[:, None])[:, None, None].float(),
+        "a mask is bool",
+    ),
     (checks.softmax_gradient, lambda w, e: w * (1 - w) * e, "only i = j"),
+    (
+        checks.softmax_gradient,
+        lambda w, e: e - (w * e).sum(-1, keepdim=True),
+        "factor in front",
+    ),
+    (
+        checks.softmax_gradient,
+        lambda w, e: w * ((w * e).sum(-1, keepdim=True) - e),
+        "sign is turned",
+    ),
+    (
+        checks.softmax_gradient,
+        lambda w, e: w * (e - (w * e).sum(-1)),
+        "it stops with RuntimeError|the shape|it gives",
+    ),
     (checks.softmax_gradient, lambda w, e: w * e, "sum over the other weights"),
     (
         checks.softmax_gradient,
