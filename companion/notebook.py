@@ -1,4 +1,4 @@
-"""What every chapter's first cell needs: a seed, the style of the figures, `show`."""
+"""What chapters need: a seed, the style of the figures, `show`, a trained model."""
 
 import inspect
 import os
@@ -7,7 +7,10 @@ import torch
 from IPython.display import Markdown, display
 
 from . import plots
-from .artifacts import VOCABULARY
+from .artifacts import CACHE, VOCABULARY
+from .models import GPT
+from .recipes import RECIPES
+from .runs import run
 
 
 def setup(seed: int) -> torch.Generator:
@@ -25,3 +28,17 @@ def setup(seed: int) -> torch.Generator:
 def show(thing) -> None:
     """The source of a function or class, as the package holds it."""
     display(Markdown(f"```python\n{inspect.getsource(thing)}```"))
+
+
+def trained(name: str = "fast") -> GPT:
+    """The model that chapter 05 has trained, or one that is trained now, a minute long.
+
+    A checkpoint that can't be used, for it is damaged, of another recipe, or being
+    written at this moment, stays as it is; the model is then trained beside it.
+    """
+    try:
+        model, _ = run(RECIPES[name], CACHE / f"{name}.safetensors", device="cpu")
+    except (ValueError, OSError) as reason:
+        print(f"{reason}. Here a model is trained for this chapter alone.")
+        model, _ = run(RECIPES[name], device="cpu")
+    return model.eval()
