@@ -25,7 +25,10 @@ def failures(path: Path, shift: int) -> list[str]:
     """The first lines of the cells that raise where the seed is `shift` larger."""
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
-        cell.source = SEED.sub(lambda s: f"setup(seed={int(s[1]) + shift})", cell.source)
+        seed = SEED.search(cell.source)
+        if seed:
+            other = f"setup(seed={int(seed[1]) + shift})"
+            cell.source = cell.source.replace(seed[0], other)
     client = NotebookClient(notebook, timeout=600, allow_errors=True)
     client.execute(cwd=str(path.parent))
     found = []
