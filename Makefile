@@ -18,7 +18,7 @@ endif
 SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: help lab test data notebooks browser train bench mutants student pictures \
+.PHONY: help lab test data notebooks browser train bench fuzz mutants student pictures \
 	lock clean
 
 help: ## list the targets
@@ -49,6 +49,9 @@ train: data ## train for ten minutes, and go on where it was stopped
 
 bench: data ## measure training and decoding against what others would use
 	$(PYTHON) tests/benchmarks/bench.py
+
+fuzz: data ## try random models, caches, cuts and interruptions for ten minutes
+	$(PYTHON) tests/fuzz.py
 
 mutants: data ## put small faults into the package and see which no test notices
 	$(PYTHON) -m pip install --quiet --constraint requirements.lock --editable .[mutants]

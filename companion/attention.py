@@ -8,13 +8,21 @@ import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import Tensor, nn
 
+from .inputs import check_features, check_name, check_tensor, check_whole, given
+
+ENGINES = ("fused", "explicit")
+
 
 def softmax(scores: Tensor, dim: int = -1) -> Tensor:
     """Exponentials that sum to 1 along `dim`; all zeros where every score is -inf.
 
     The maximum is subtracted first, so the largest term is e^0 = 1 and the sum is at
     least 1: the clamp below acts only on rows in which nothing may be attended.
+    Raises ValueError for what is not floats, and for an axis that is not there.
     """
+    check_tensor("floats", "...", scores=scores)
+    if dim not in range(-scores.dim(), scores.dim()):
+        raise ValueError(f"dim is {dim!r}; scores have axes 0 to {scores.dim() - 1}")
     if not scores.numel():
         return scores
     lowest = torch.finfo(scores.dtype).min
@@ -30,6 +38,7 @@ def causal_mask(n_queries: int, n_keys: int | None = None, device=None) -> Tenso
     s = t + n_keys - n_queries. PyTorch's `is_causal=True` aligns the first of both.
     """
     n_keys = n_queries if n_keys is None else n_keys
+    check_whole(0, n_queries=n_queries, n_keys=n_keys)
     if n_keys < n_queries:
         raise ValueError(f"{n_queries} queries need as many keys, there are {n_keys}")
     ones = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
@@ -42,6 +51,8 @@ def padding_mask(lengths: Tensor, n_keys: int) -> Tensor:
     Raises ValueError for lengths outside 0 to n_keys; they are read on the CPU alone,
     since elsewhere that would wait for the device.
     """
+    check_tensor("integers", "b", lengths=lengths)
+    check_whole(0, n_keys=n_keys)
     if lengths.is_cpu and len(lengths):
         if not 0 <= int(lengths.min()) <= int(lengths.max()) <= n_keys:
             raise ValueError(
@@ -55,8 +66,8 @@ def check_mask(mask: Tensor | None, t: int, s: int) -> None:
     """Raise ValueError for a mask that is not bool or does not fit (t s)."""
     if mask is None:
         return
-    if mask.dtype != torch.bool:
-        raise ValueError(f"mask is {mask.dtype}; it must be bool, True = may attend")
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        raise ValueError(f"mask is {given(mask)}; it must be bool, True = may attend")
     if mask.dim() < 2 or mask.shape[-2] not in (1, t) or mask.shape[-1] not in (1, s):
         raise ValueError(
             f"mask {tuple(mask.shape)} does not fit {t} queries and {s} keys"
@@ -64,14 +75,17 @@ def check_mask(mask: Tensor | None, t: int, s: int) -> None:
 
 
 def check_attention(
-    queries: Tensor, keys: Tensor, values: Tensor | None, mask: Tensor | None
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor | None,
+    mask: Tensor | None,
+    bias: Tensor | None,
 ) -> None:
     """Raise ValueError where sizes or dtypes do not fit together."""
-    if min(queries.dim(), keys.dim()) < 2:
-        raise ValueError(
-            f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} need an axis"
-            " of tokens and one of features"
-        )
+    check_tensor("floats", "... t d", queries=queries)
+    check_tensor("floats", "... s d", keys=keys)
+    if values is not None:
+        check_tensor("floats", "... s d", values=values)
     (t, d), (s, d_keys) = queries.shape[-2:], keys.shape[-2:]
     if d != d_keys:
         raise ValueError(f"queries have {d} features and keys {d_keys}")
@@ -89,6 +103,17 @@ def check_attention(
             f" {s} keys have {values.shape[-2]} values"
         )
     check_mask(mask, t, s)
+    if bias is not None:
+        check_tensor("floats", "... t s", bias=bias)
+    for name, x in (("mask", mask), ("bias", bias)):
+        if x is None:
+            continue
+        axes = x.shape[-queries.dim() :]
+        pairs = zip(axes[::-1], (s, t, *ours[::-1]), strict=False)
+        if x.dim() > queries.dim() or any(n not in (1, m) for n, m in pairs):
+            raise ValueError(
+                f"{name} {tuple(x.shape)} does not fit scores {(*ours, t, s)}"
+            )
 
 
 def attention_weights(
@@ -103,7 +128,7 @@ def attention_weights(
     (b h t s) -> (b h t s). Rows sum to 1, or to 0 where the mask allows no key.
     Raises ValueError where sizes or dtypes disagree. Vaswani et al. 2017, eq. 1.
     """
-    check_attention(queries, keys, None, mask)
+    check_attention(queries, keys, None, mask, bias)
     scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
@@ -120,7 +145,7 @@ def attention(
     bias: Tensor | None = None,
 ) -> Tensor:
     """The values (b h s d) averaged by `attention_weights` -> (b h t d)."""
-    check_attention(queries, keys, values, mask)
+    check_attention(queries, keys, values, mask, bias)
     return attention_weights(queries, keys, mask, bias) @ values
 
 
@@ -132,7 +157,7 @@ def fused_attention(
     bias: Tensor | None = None,
 ) -> Tensor:
     """`attention` by PyTorch's kernel, which never stores the (t s) weights."""
-    check_attention(queries, keys, values, mask)
+    check_attention(queries, keys, values, mask, bias)
     if bias is not None:
         bias = bias.to(queries.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
@@ -150,8 +175,8 @@ class MultiHeadAttention(nn.Module):
     `engine` is "fused" or "explicit"; the explicit one passes its weights (b h t s)
     through `self.pattern`, where a hook can read them. Each of `n_kv_heads` heads of
     keys and values serves n_heads / n_kv_heads heads of queries (Ainslie et al. 2023).
-    Raises ValueError for sizes that do not divide, and for a context with a turn or a
-    cache, which are x's own. Vaswani et al. 2017, section 3.2.2.
+    Raises ValueError for sizes that do not divide, tensors of other shapes, and for a
+    context with a turn or a cache, which are x's own. Vaswani et al. 2017, sec. 3.2.2.
     """
 
     def __init__(
@@ -166,16 +191,16 @@ class MultiHeadAttention(nn.Module):
     ):
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
+        check_whole(d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads)
+        check_name(ENGINES, engine=engine)
         if d_model % n_heads:
             raise ValueError(
                 f"d_model ({d_model}) is not divisible by n_heads ({n_heads})"
             )
-        if n_kv_heads < 1 or n_heads % n_kv_heads:
+        if n_heads % n_kv_heads:
             raise ValueError(
                 f"n_heads ({n_heads}) is not divisible by n_kv_heads ({n_kv_heads})"
             )
-        if engine not in ("fused", "explicit"):
-            raise ValueError(f"engine is {engine!r}, not 'fused' or 'explicit'")
         self.n_heads, self.d_head = n_heads, d_model // n_heads
         self.n_shared = n_heads // n_kv_heads
         self.normalize, self.engine = normalize, engine
@@ -195,6 +220,7 @@ class MultiHeadAttention(nn.Module):
         bias: Tensor | None = None,
         cache=None,
     ) -> Tensor:
+        check_features(x, self.to_queries.in_features)
         if context is not None and (turn is not None or cache is not None):
             raise ValueError("turn and cache are for self-attention, not for a context")
         queries = self.split(self.to_queries(x), turn)
@@ -218,6 +244,7 @@ class MultiHeadAttention(nn.Module):
         self, context: Tensor, turn: Callable | None = None
     ) -> tuple[Tensor, Tensor]:
         """What a context (b s c) offers, two tensors (b h s d): its keys and values."""
+        check_features(context, self.to_keys.in_features)
         keys = self.split(self.to_keys(context), turn)
         values = rearrange(
             self.to_values(context), "b s (h d) -> b h s d", d=self.d_head

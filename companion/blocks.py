@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import MultiHeadAttention
+from .inputs import check_between, check_features, check_name, check_tensor, check_whole
 
 
 class LayerNorm(nn.Module):
@@ -18,11 +19,14 @@ class LayerNorm(nn.Module):
 
     def __init__(self, d_model: int, bias: bool = True, eps: float = 1e-5):
         super().__init__()
+        check_whole(d_model=d_model)
+        check_between(0, eps=eps)
         self.eps = eps
         self.gain = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
+        check_features(x, len(self.gain))
         return F.layer_norm(x, self.gain.shape, self.gain, self.bias, self.eps)
 
 
@@ -34,30 +38,37 @@ class RMSNorm(nn.Module):
 
     def __init__(self, d_model: int, eps: float = 1e-5):
         super().__init__()
+        check_whole(d_model=d_model)
+        check_between(0, eps=eps)
         self.eps = eps
         self.gain = nn.Parameter(torch.ones(d_model))
 
     def forward(self, x: Tensor) -> Tensor:
+        check_features(x, len(self.gain))
         return F.rms_norm(x, self.gain.shape, self.gain, self.eps)
 
 
 def gelu(x: Tensor) -> Tensor:
     """x · Φ(x), with the exact normal distribution. Hendrycks and Gimpel 2016."""
+    check_tensor("floats", "...", x=x)
     return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
     """GELU as GPT-2 computes it, by a tanh."""
+    check_tensor("floats", "...", x=x)
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
 def gelu_sigmoid(x: Tensor) -> Tensor:
     """The coarser approximation of GELU, x · σ(1.702 x)."""
+    check_tensor("floats", "...", x=x)
     return x * torch.sigmoid(1.702 * x)
 
 
 def squared_relu(x: Tensor) -> Tensor:
     """max(x, 0)². So et al. 2021 (Primer)."""
+    check_tensor("floats", "...", x=x)
     return torch.relu(x).square()
 
 
@@ -87,12 +98,16 @@ class FeedForward(nn.Module):
         bias: bool = True,
     ):
         super().__init__()
-        d_hidden = d_hidden or 4 * d_model
+        check_whole(d_model=d_model)
+        d_hidden = 4 * d_model if d_hidden is None else d_hidden
+        check_whole(d_hidden=d_hidden)
+        check_name(ACTIVATIONS, activation=activation)
         self.activation = ACTIVATIONS[activation]
         self.to_hidden = nn.Linear(d_model, d_hidden, bias)
         self.to_output = nn.Linear(d_hidden, d_model, bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        check_features(x, self.to_hidden.in_features)
         return self.to_output(self.activation(self.to_hidden(x)))
 
 
@@ -111,13 +126,17 @@ class GatedFeedForward(nn.Module):
         bias: bool = True,
     ):
         super().__init__()
-        d_hidden = d_hidden or 4 * d_model
+        check_whole(d_model=d_model)
+        d_hidden = 4 * d_model if d_hidden is None else d_hidden
+        check_whole(d_hidden=d_hidden)
+        check_name(ACTIVATIONS, activation=activation)
         self.activation = ACTIVATIONS[activation]
         self.to_gate = nn.Linear(d_model, d_hidden, bias)
         self.to_hidden = nn.Linear(d_model, d_hidden, bias)
         self.to_output = nn.Linear(d_hidden, d_model, bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        check_features(x, self.to_hidden.in_features)
         return self.to_output(self.activation(self.to_gate(x)) * self.to_hidden(x))
 
 
@@ -141,6 +160,9 @@ class Block(nn.Module):
         pre_norm: bool = True,
     ):
         super().__init__()
+        check_between(0, 1, dropout=dropout)
+        if len(norms) != 2:
+            raise ValueError(f"{len(norms)} norms; a block has one for each branch, 2")
         self.attention, self.feed_forward = attention, feed_forward
         self.attention_norm, self.feed_forward_norm = norms
         self.dropout, self.pre_norm = nn.Dropout(dropout), pre_norm
@@ -173,6 +195,8 @@ class CrossBlock(Block):
         dropout: float = 0.0,
         pre_norm: bool = True,
     ):
+        if len(norms) != 3:
+            raise ValueError(f"{len(norms)} norms; this block has three branches, 3")
         super().__init__(attention, feed_forward, norms[::2], dropout, pre_norm)
         self.cross_attention, self.cross_attention_norm = cross_attention, norms[1]
 
@@ -187,6 +211,8 @@ class CrossBlock(Block):
         bias=None,
         cache=None,
     ) -> Tensor:
+        if context is None:
+            raise ValueError("context is None; it must be (b s c), or keys and values")
         attend = partial(self.attention, mask=mask, turn=turn, bias=bias, cache=cache)
         look = partial(self.cross_attention, context=context, mask=context_mask)
         if self.pre_norm:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .attention import causal_mask, check_mask
+from .inputs import check_tensor, check_whole
 
 
 class Cache:
@@ -33,10 +34,12 @@ class Cache:
 
     def positions(self, n_new: int) -> Tensor:
         """Where the next `n_new` tokens stand: (t), or (b t) if streams differ."""
+        check_whole(0, n_new=n_new)
         return torch.arange(len(self), len(self) + n_new)
 
     def key_positions(self, n_new: int) -> Tensor:
         """Where the keys stand that `append` will return with `n_new` more: (s)."""
+        check_whole(0, n_new=n_new)
         return torch.arange(len(self) + n_new)
 
     def distances(self, n_new: int) -> Tensor:
@@ -55,8 +58,11 @@ class Cache:
         """Let row i of the batch continue what `rows[i]` held, as beams do.
 
         Rows may be repeated or left out: streams that have ended can be dropped.
+        Raises ValueError for a row that is not there.
         """
+        check_tensor("integers", "b", rows=rows)
         if self.keys is not None:
+            check_rows(rows, len(self.keys))
             self.keys, self.values = self.keys[rows], self.values[rows]
 
     def reset(self) -> None:
@@ -66,7 +72,8 @@ class Cache:
 
     def _check(self, keys: Tensor, values: Tensor) -> None:
         """Raise ValueError for what is not (b h t d), or not like what is stored."""
-        if keys.dim() != 4 or keys.shape[:-1] != values.shape[:-1]:
+        check_tensor("floats or bytes", "b h t d", keys=keys, values=values)
+        if keys.shape[:-1] != values.shape[:-1]:
             raise ValueError(
                 f"new keys {tuple(keys.shape)} and values {tuple(values.shape)} are not"
                 " (b h t d) both, of one b, h and t"
@@ -103,8 +110,7 @@ class PreallocatedCache(Cache):
     """
 
     def __init__(self, capacity: int):
-        if capacity < 1:
-            raise ValueError(f"capacity is {capacity}; it must be 1 or more")
+        check_whole(capacity=capacity)
         self.capacity = capacity
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,12 +148,14 @@ class RaggedCache(PreallocatedCache):
 
     def __init__(self, capacity: int, n_streams: int):
         super().__init__(capacity)
+        check_whole(n_streams=n_streams)
         self.lengths = torch.zeros(n_streams, dtype=torch.long)
 
     def __len__(self) -> int:
         return int(self.lengths.max())
 
     def positions(self, n_new: int) -> Tensor:
+        check_whole(0, n_new=n_new)
         return self.lengths[:, None] + torch.arange(n_new)
 
     def mask(self, n_new: int) -> Tensor:
@@ -159,6 +167,7 @@ class RaggedCache(PreallocatedCache):
         What lies past a stream's cursor is set to zero before it is returned: the mask
         hides it, but 0 times NaN would not.
         """
+        check_tensor("floats", "b h t d", keys=keys, values=values)
         if len(keys) != len(self.lengths):
             raise ValueError(
                 f"the cache has {len(self.lengths)} streams, new keys have {len(keys)}"
@@ -181,6 +190,11 @@ class RaggedCache(PreallocatedCache):
         For padding, and for guesses that turned out wrong. Raises ValueError for a
         length below 0 or beyond what the stream holds.
         """
+        check_tensor("integers", "b", lengths=lengths)
+        if lengths.shape != self.lengths.shape:
+            raise ValueError(
+                f"{len(lengths)} lengths for {len(self.lengths)} streams; each has one"
+            )
         if bool(((lengths < 0) | (lengths > self.lengths)).any()):
             raise ValueError(
                 f"lengths {lengths.tolist()} do not lie within 0 and what the streams"
@@ -189,6 +203,8 @@ class RaggedCache(PreallocatedCache):
         self.lengths = lengths.clone()
 
     def reorder(self, rows: Tensor) -> None:
+        check_tensor("integers", "b", rows=rows)
+        check_rows(rows, len(self.lengths))
         super().reorder(rows)
         self.lengths = self.lengths[rows.cpu()]
 
@@ -208,10 +224,8 @@ class SlidingWindowCache(Cache):
     """
 
     def __init__(self, window: int, n_sinks: int = 0):
-        if window < 1 or n_sinks < 0:
-            raise ValueError(
-                f"window ({window}) must be 1 or more, n_sinks ({n_sinks}) 0 or more"
-            )
+        check_whole(window=window)
+        check_whole(0, n_sinks=n_sinks)
         self.window, self.n_sinks = window, n_sinks
 
     def _held(self, end: int) -> Tensor:
@@ -221,6 +235,7 @@ class SlidingWindowCache(Cache):
         return torch.where(slots < self.n_sinks, slots, latest)
 
     def key_positions(self, n_new: int) -> Tensor:
+        check_whole(0, n_new=n_new)
         if n_new == 1:
             return self._held(len(self) + 1)
         return torch.cat([self._held(len(self)), self.positions(n_new)])
@@ -280,6 +295,9 @@ class Int8Cache(Cache):
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store keys and values (b h t d); return all of them (b h s d), rounded."""
+        check_tensor("floats", "b h t d", keys=keys, values=values)
+        if len(self) and keys.dtype != self.dtype:
+            raise ValueError(f"the cache holds {self.dtype}, new ones are {keys.dtype}")
         (numbers, scales), (value_numbers, value_scales) = map(quantize, (keys, values))
         self.numbers.append(numbers, value_numbers)
         self.scales.append(scales, value_scales)
@@ -299,11 +317,18 @@ class Int8Cache(Cache):
         self.scales.reset()
 
 
+def check_rows(rows: Tensor, n: int) -> None:
+    """Raise ValueError for rows outside the batch; on the CPU, where none waits."""
+    if rows.is_cpu and len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < n:
+        raise ValueError(f"rows {rows.tolist()} do not lie within 0 to {n - 1}")
+
+
 def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     """x (... d) as 8-bit integers (... d) times scales (... 1), to half a scale.
 
-    A vector of zeros keeps the scale 0.
+    A vector of zeros keeps the scale 0. Raises ValueError for what is not floats.
     """
+    check_tensor("floats", "... d", x=x)
     x = x.float()
     scales = x.abs().amax(-1, keepdim=True) / 127
     integers = (x / scales.clamp(min=torch.finfo(x.dtype).tiny)).round()
@@ -327,6 +352,7 @@ class Place:
         causal: bool = True,
         given: Tensor | None = None,
     ):
+        check_tensor("integers", "... t", tokens=tokens)
         self.n_new, self.device = tokens.shape[-1], tokens.device
         self.cache, self.causal, self.given = cache, causal, given
         self.end = self.n_new if cache is None else len(cache) + self.n_new

@@ -18,6 +18,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from .inputs import given
+
 FORMAT = 2
 
 
@@ -30,17 +32,22 @@ def save_checkpoint(
 ) -> None:
     """Write weights, optimizer state and generator to one file, whole or not at all.
 
-    The file is on the disk before it takes the place of an older one. `facts` must be
-    JSON. Nothing is pickled, so loading runs no code. Raises OSError where it can't be
+    The file is on the disk before it takes the place of an older one. Nothing is
+    pickled, so loading runs no code. Raises ValueError for facts that are no JSON and
+    for what is no model, optimizer or generator, OSError where the file can't be
     written; what was there stays.
     """
+    check_whole_run(path, model, optimizer, generator)
     path = Path(path).resolve()  # where a link leads, it still leads afterwards
     tensors = {f"model.{name}": p for name, p in model.named_parameters()}
     state, numbers = optimizer_state(optimizer)
     tensors |= state | {"generator": generator.get_state()}
     tensors = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
     about = whose(model, optimizer) | {"numbers": numbers, "facts": facts}
-    about = json.dumps(about, sort_keys=True)
+    try:
+        about = json.dumps(about, sort_keys=True)
+    except TypeError as error:
+        raise ValueError(f"facts {[*facts]} must be JSON: {error}") from None
     header = {"companion": json.dumps([FORMAT, digest(tensors, about), about])}
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f"{path.name}.*.part"):
@@ -59,6 +66,19 @@ def save_checkpoint(
         part.unlink(missing_ok=True)
 
 
+def check_whole_run(path, model, optimizer, generator) -> None:
+    """Raise ValueError for what is no path, model, optimizer or generator."""
+    wanted = {
+        "path": (path, str | os.PathLike),
+        "model": (model, nn.Module),
+        "optimizer": (optimizer, Optimizer),
+        "generator": (generator, torch.Generator),
+    }
+    for name, (thing, kind) in wanted.items():
+        if not isinstance(thing, kind):
+            raise ValueError(f"{name} is {given(thing)}; it must be a {name}")
+
+
 def load_checkpoint(
     path: Path,
     model: nn.Module,
@@ -72,6 +92,10 @@ def load_checkpoint(
     checkpoint of this package, of another model or optimizer, or with other facts than
     `expected`, each a dictionary; the first difference is named with both values.
     """
+    check_whole_run(path, model, optimizer, generator)
+    for name, fact in expected.items():
+        if not isinstance(fact, dict):
+            raise ValueError(f"{name} is {given(fact)}; it must be a dictionary")
     path = Path(path)
     tensors, about = read_checkpoint(path)
     facts = about["facts"]

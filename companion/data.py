@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .artifacts import SHAKESPEARE, read
+from .inputs import check_between, check_tensor, check_whole
 
 
 def tiny_shakespeare() -> str:
@@ -14,7 +15,12 @@ def tiny_shakespeare() -> str:
 
 
 def split(tokens: Tensor, fraction: float = 0.9) -> tuple[Tensor, Tensor]:
-    """The first `fraction` of the tokens for training, the rest for validation."""
+    """The first `fraction` of the tokens for training, the rest for validation.
+
+    Raises ValueError where one part would be empty.
+    """
+    check_tensor("integers", "t", tokens=tokens)
+    check_between(0, 1, fraction=fraction)
     n = int(fraction * len(tokens))
     if not 0 < n < len(tokens):
         raise ValueError(f"{fraction} of {len(tokens)} tokens leaves one part empty")
@@ -25,9 +31,16 @@ def pack(documents: Iterable[list[int]], separator: int) -> Tensor:
     """One long row of tokens: the documents, with `separator` after each.
 
     Without it, a window would run on from one document into the next unmarked.
+    Raises ValueError for what is not a list of tokens.
     """
-    parts = [[*document, separator] for document in documents]
-    return torch.tensor([token for part in parts for token in part])
+    tokens = []
+    for document in documents:
+        if isinstance(document, str | int):
+            raise ValueError(f"a document is {document!r}; it must be a list of tokens")
+        tokens += [*document, separator]
+    for token in tokens:
+        check_whole(0, token=token)
+    return torch.tensor(tokens, dtype=torch.long)
 
 
 def batches(
@@ -42,6 +55,9 @@ def batches(
 
     A target is the token after its input. Raises ValueError if no window fits.
     """
+    check_tensor("integers", "t", tokens=tokens)
+    check_whole(batch_size=batch_size, context_length=context_length)
+    check_whole(0, n_steps=n_steps)
     n_places = len(tokens) - context_length
     if n_places < 1:
         raise ValueError(

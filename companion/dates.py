@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from .inputs import check_between, check_whole
 from .tokenizers import CharTokenizer
 
 MONTHS = (
@@ -113,8 +114,11 @@ def dates(
 
     Of three numbers the day comes first, unless the year does. With probability `slips`
     a long name has two letters swapped, one left out or one doubled. `test` draws from
-    days and forms that are never drawn without it.
+    days and forms that are never drawn without it. Raises ValueError for fewer than no
+    dates, and for what is no probability.
     """
+    check_whole(0, n=n)
+    check_between(0, 1, slips=slips)
 
     def slip(name: str) -> str:
         if len(name) < 4 or torch.rand((), generator=generator) >= slips:
@@ -136,9 +140,18 @@ def pad(texts: list[str]) -> tuple[Tensor, Tensor]:
 def date_batches(
     batch_size: int, n_steps: int, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """source (b s), target (b t), lengths (b), and the target one character later."""
-    for _ in range(n_steps):
-        written, iso = zip(*dates(batch_size, generator), strict=True)
-        source, lengths = pad(written)
-        target, _ = pad([BEGIN + day + END for day in iso])
-        yield source, target[:, :-1], lengths, target[:, 1:]
+    """source (b s), target (b t), lengths (b), and the target one character later.
+
+    Raises ValueError for an empty batch or fewer than no steps.
+    """
+    check_whole(batch_size=batch_size)
+    check_whole(0, n_steps=n_steps)
+
+    def draw() -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        for _ in range(n_steps):
+            written, iso = zip(*dates(batch_size, generator), strict=True)
+            source, lengths = pad(written)
+            target, _ = pad([BEGIN + day + END for day in iso])
+            yield source, target[:, :-1], lengths, target[:, 1:]
+
+    return draw()

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from .attention import padding_mask
 from .cache import Cache
+from .inputs import check_tensor, check_whole, given
 from .models import GPT, GPTConfig, Stack, evaluating
 
 # The base model of Vaswani et al. 2017, table 3, for an `EncoderDecoder`.
@@ -43,6 +44,10 @@ class EncoderDecoder(nn.Module):
         shared: bool = False,
     ):
         super().__init__()
+        if not isinstance(config, GPTConfig):
+            raise ValueError(f"config is {given(config)}; it must be a GPTConfig")
+        if d_source is not None:
+            check_whole(d_source=d_source)
         if shared and d_source not in (None, config.d_vocab):
             raise ValueError(
                 f"an embedding can't be shared: the source has {d_source} tokens, the"
@@ -60,9 +65,13 @@ class EncoderDecoder(nn.Module):
         self, source: Tensor, lengths: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """source (b s) -> features (b s c) and the mask of its tokens (b 1 1 s)."""
+        check_tensor("integers", "b s", source=source)
         n, window = source.shape[-1], self.config.context_length
         if lengths is None:
             lengths = torch.full((len(source),), n)
+        check_tensor("integers", "b", lengths=lengths)
+        if len(lengths) != len(source):
+            raise ValueError(f"{len(lengths)} lengths for {len(source)} sources")
         if n == 0 or (lengths.is_cpu and lengths.min() < 1):
             raise ValueError(f"a source is empty: lengths are {lengths.tolist()}")
         if n > window:
@@ -75,6 +84,10 @@ class EncoderDecoder(nn.Module):
     def forward(
         self, source: Tensor, target: Tensor, lengths: Tensor | None = None
     ) -> Tensor:
+        check_tensor("integers", "b s", source=source)
+        check_tensor("integers", "b t", target=target)
+        if len(source) != len(target):
+            raise ValueError(f"{len(source)} sources for {len(target)} targets")
         reading = self.decoder.read(*self.encode(source, lengths))
         return self.decoder(target, reading=reading)
 

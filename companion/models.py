@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
-from .attention import MultiHeadAttention
+from .attention import ENGINES, MultiHeadAttention
 from .blocks import ACTIVATIONS, FEED_FORWARDS, NORMS, Block, CrossBlock
 from .cache import Cache, Place, PreallocatedCache
+from .inputs import check_between, check_name, check_tensor, check_whole, given
 from .positions import POSITIONS
 
 NAMES = {
@@ -18,6 +19,7 @@ NAMES = {
     "norm": NORMS,
     "feed_forward": FEED_FORWARDS,
     "activation": ACTIVATIONS,
+    "engine": ENGINES,
 }
 
 
@@ -56,14 +58,23 @@ class GPTConfig:
 
     def __post_init__(self):
         for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type is int and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{field.name} is {value!r}; it must be 1 or more")
+            name, value = field.name, getattr(self, field.name)
+            if field.type is int or (field.type == int | None and value is not None):
+                check_whole(**{name: value})
+            if field.type is bool and not isinstance(value, bool):
+                raise ValueError(f"{name} is {value!r}; it must be True or False")
         for name, known in NAMES.items():
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r}, not in {[*known]}"
-                )
+            check_name(known, **{name: getattr(self, name)})
+        check_between(0, 1, dropout=self.dropout)
+        check_between(0, above=True, rotary_base=self.rotary_base)
+
+
+def check_one_a_block(n_layers: int, **lists) -> None:
+    """Raise ValueError where there are more or fewer than blocks."""
+    for name, things in lists.items():
+        if not isinstance(things, list | tuple) or len(things) != n_layers:
+            n = len(things) if isinstance(things, list | tuple) else repr(things)
+            raise ValueError(f"{name}: {n}, not one for each of {n_layers} blocks")
 
 
 @contextmanager
@@ -90,11 +101,14 @@ class Stack(nn.Module):
     whose keys and values `read` prepares. `caches`, one a block, make the tokens a
     continuation of what they hold. A `mask`, broadcastable to (b h t s), can only
     forbid more. Raises ValueError for tokens of a wrong shape or dtype, beyond the
-    vocabulary, or (learned positions) beyond the context.
+    vocabulary, or (learned positions) beyond the context, and for another number of
+    caches than blocks.
     """
 
     def __init__(self, config: GPTConfig, *, causal: bool = True, cross: bool = False):
         super().__init__()
+        if not isinstance(config, GPTConfig):
+            raise ValueError(f"config is {given(config)}; it must be a GPTConfig")
         self.config, self.causal = config, causal
         self.embedding = nn.Embedding(config.d_vocab, config.d_model)
         self.positions = POSITIONS[config.positions](config)
@@ -137,11 +151,12 @@ class Stack(nn.Module):
 
     def new_caches(self, capacity: int | None = None) -> list[Cache]:
         """Empty caches, one a block, for `capacity` positions (or the context)."""
-        capacity = capacity or self.config.context_length
+        capacity = self.config.context_length if capacity is None else capacity
         return [PreallocatedCache(capacity) for _ in self.blocks]
 
     def read(self, context: Tensor, mask: Tensor | None = None) -> list[tuple]:
         """What each block will read of a context (b s c): its keys and values, mask."""
+        check_tensor("floats", "b s c", context=context)
         return [
             (block.cross_attention.keys_and_values(context), mask)
             for block in self.blocks
@@ -149,11 +164,7 @@ class Stack(nn.Module):
 
     def embed(self, tokens: Tensor) -> Tensor:
         """The vectors of tokens (b t) -> (b t c). An accelerator checks no token."""
-        if tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
-            raise ValueError(
-                f"tokens are {tokens.dtype} of shape {tuple(tokens.shape)}; a model"
-                " takes integers (b t)"
-            )
+        check_tensor("integers", "b t", tokens=tokens)
         try:
             x = self.embedding(tokens)
         except IndexError:
@@ -173,6 +184,7 @@ class Stack(nn.Module):
     ) -> Tensor:
         caches = [None] * len(self.blocks) if caches is None else caches
         reading = [()] * len(self.blocks) if reading is None else reading
+        check_one_a_block(len(self.blocks), caches=caches, reading=reading)
         at = Place(tokens, caches[0], self.causal, mask)  # before any layer appends
         x = self.dropout(self.positions.embed(self.embed(tokens), at))
         turn, bias = self.positions.turn(at), self.positions.bias(at)

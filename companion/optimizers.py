@@ -8,13 +8,22 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from .blocks import Block
+from .inputs import check_between, check_tensor, check_whole
+
+
+def check_schedule(step: int, warmup: int, total: int, floor: float) -> None:
+    """Raise ValueError for what can't be numbers of steps, or a share of the rate."""
+    check_whole(0, step=step, warmup=warmup, total=total)
+    check_between(0, 1, floor=floor)
 
 
 def warmup_cosine(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
     """A factor for the learning rate: up to 1 in `warmup` steps, then down to `floor`.
 
-    The way down is half a cosine that ends at step `total`. Loshchilov and Hutter 2016.
+    The way down is half a cosine that ends at step `total`. Raises ValueError for what
+    can't be a number of steps or a share. Loshchilov and Hutter 2016.
     """
+    check_schedule(step, warmup, total, floor)
     if step < warmup:
         return (step + 1) / (warmup + 1)
     progress = min(1.0, (step - warmup) / max(1, total - warmup))
@@ -23,6 +32,7 @@ def warmup_cosine(step: int, *, warmup: int, total: int, floor: float = 0.0) -> 
 
 def warmup_linear(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
     """`warmup_cosine` with a straight way down. Defazio et al. 2023 find it better."""
+    check_schedule(step, warmup, total, floor)
     if step < warmup:
         return (step + 1) / (warmup + 1)
     return max(floor, 1 - (1 - floor) * (step - warmup) / max(1, total - warmup))
@@ -32,9 +42,9 @@ def noam(step: int, *, d_model: int, warmup: int = 4000) -> float:
     """The learning rate of the original paper at `step`, counted from 1.
 
     d_model^-0.5 · min(step^-0.5, step · warmup^-1.5). Vaswani et al. 2017, eq. 3.
+    Raises ValueError for a step or a size that is not positive.
     """
-    if step < 1:
-        raise ValueError(f"step is {step}; the schedule counts from 1")
+    check_whole(step=step, d_model=d_model, warmup=warmup)
     return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
@@ -48,12 +58,13 @@ def check_groups(optimizer: Optimizer) -> None:
                 f" {', '.join(optimizer.defaults)}"
             )
         for name in ("lr", "eps", "weight_decay"):
-            if not group[name] >= 0:
-                raise ValueError(f"{name} is {group[name]}; it must be 0 or more")
+            check_between(0, **{name: group[name]})
+        if not isinstance(group["betas"], tuple | list) or len(group["betas"]) != 2:
+            raise ValueError(f"betas are {group['betas']!r}; they must be two numbers")
         for beta in (*group["betas"], group.get("momentum", 0.0)):
-            if not 0 <= beta < 1:
+            if not isinstance(beta, int | float) or not 0 <= beta < 1:
                 raise ValueError(
-                    f"betas and momentum must be from 0 to below 1, not {beta}"
+                    f"betas and momentum must be from 0 to below 1, not {beta!r}"
                 )
 
 
@@ -107,8 +118,10 @@ def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
     """(n rows columns) with all singular values pushed towards 1, to within about 0.3.
 
     Newton-Schulz steps of a quintic whose coefficients trade accuracy for speed.
-    Jordan et al. 2024 (Muon).
+    Raises ValueError for what is no stack of matrices. Jordan et al. 2024 (Muon).
     """
+    check_tensor("floats", "... r c", matrices=matrices)
+    check_whole(0, n_steps=n_steps)
     a, b, c = 3.4445, -4.7750, 2.0315
     wide = matrices.shape[-2] <= matrices.shape[-1]
     x = matrices if wide else matrices.mT
@@ -176,9 +189,16 @@ def muon(
     momentum: float = 0.95,
     weight_decay: float = 0.0,
 ) -> Muon:
-    """Muon for the matrices in the model's blocks, AdamW for everything else."""
+    """Muon for the matrices in the model's blocks, AdamW for everything else.
+
+    Raises ValueError for a model without blocks.
+    """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model is {model!r}; it must be a model with blocks")
     blocks = [module for module in model.modules() if isinstance(module, Block)]
     matrices = [p for block in blocks for p in block.parameters() if p.dim() == 2]
+    if not matrices:
+        raise ValueError(f"{type(model).__name__} has no blocks; use AdamW for it")
     known = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in known]
     groups = [{"params": matrices}, {"params": others, "muon": False, "lr": adam_lr}]
@@ -189,8 +209,11 @@ def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
     """Scale all gradients so that their common norm is at most `limit`; return it.
 
     The norm, as it was before, is a tensor (): nothing here waits for the device.
-    Pascanu et al. 2013, algorithm 1.
+    Raises ValueError for a limit that is not positive. Pascanu et al. 2013, alg. 1.
     """
+    check_between(0, above=True, limit=limit)
+    if isinstance(parameters, Tensor):
+        raise ValueError("parameters are one tensor; they must be several, in a list")
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return torch.zeros(())

@@ -12,6 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from .inputs import check_between, check_tensor, check_whole, given
+
 
 def sinusoidal(n_positions: int, d_model: int) -> Tensor:
     """(n_positions d_model): sines on the even features, cosines on the odd ones.
@@ -19,6 +21,7 @@ def sinusoidal(n_positions: int, d_model: int) -> Tensor:
     The feature pair i turns by 10000^(-2i / d_model) radians a position.
     Raises ValueError for an odd d_model. Vaswani et al. 2017, section 3.5.
     """
+    check_whole(0, n_positions=n_positions)
     return sinusoidal_at(torch.arange(n_positions), d_model)
 
 
@@ -30,6 +33,10 @@ def sinusoidal_at(positions: Tensor, d_model: int) -> Tensor:
 
 def pair_angles(positions: Tensor, d: int, base: float = 10_000) -> Tensor:
     """Radians (... d/2) by which each pair of features turns at `positions` (...)."""
+    if not isinstance(positions, Tensor) or not positions.is_floating_point():
+        check_tensor("integers", "...", positions=positions)
+    check_whole(2, features=d)
+    check_between(0, above=True, base=base)
     if d % 2:
         raise ValueError(f"{d} features can't be paired: the number must be even")
     speeds = base ** (-torch.arange(0, d, 2, device=positions.device) / d)
@@ -44,12 +51,21 @@ def rotary(
     The angles are computed once, so that queries and keys of all layers share them.
     """
     angles = pair_angles(positions, d, base)
+    if positions.dim() not in (1, 2):
+        shape = tuple(positions.shape)
+        raise ValueError(f"positions have shape {shape}; it must be (t) or (b t)")
     if positions.dim() == 2:
         angles = angles[:, None]  # the same for every head
     cosines = torch.cat([angles.cos(), angles.cos()], -1)
     sines = torch.cat([-angles.sin(), angles.sin()], -1)
 
     def turn(x: Tensor) -> Tensor:
+        each = cosines.dim() == 2 or len(cosines) in (1, len(x))
+        if x.shape[-2:] != cosines.shape[-2:] or not each:
+            raise ValueError(
+                f"x {tuple(x.shape)} is not (b h t d) for positions"
+                f" {tuple(positions.shape)} and {d} features"
+            )
         turned = torch.addcmul(x * cosines, x.roll(d // 2, -1), sines)
         return turned.to(x.dtype)
 
@@ -64,11 +80,13 @@ def rotate(x: Tensor, positions: Tensor, base: float = 10_000) -> Tensor:
     between the two. A dot product of two rotated vectors depends on the difference
     of their positions alone. Raises ValueError for an odd d. Su et al. 2021, eq. 34.
     """
+    check_tensor("floats", "... t d", x=x)
     return rotary(positions, x.shape[-1], base)(x)
 
 
 def distances(n_queries: int, n_keys: int) -> Tensor:
     """(t s): how far each key lies before each query; the last of both align."""
+    check_whole(0, n_queries=n_queries, n_keys=n_keys)
     queries = torch.arange(n_keys - n_queries, n_keys)
     return queries[:, None] - torch.arange(n_keys)
 
@@ -78,6 +96,7 @@ def alibi_slopes(n_heads: int) -> Tensor:
 
     Press et al. 2022, section 3 and their code.
     """
+    check_whole(n_heads=n_heads)
     power = 1 << (n_heads.bit_length() - 1)
     exponents = torch.arange(1, power + 1) / power
     between = (2 * torch.arange(n_heads - power) + 1) / (2 * power)
@@ -101,8 +120,12 @@ def relative_buckets(
     """T5's bucket for each distance: exact while small, then logarithmic, then one.
 
     Keys after the query share bucket 0 if causal; else they have half of the buckets.
-    Raffel et al. 2020, section 2.1, and their code.
+    Raises ValueError for too few buckets, or none left for the far ones. Raffel et al.
+    2020, section 2.1, and their code.
     """
+    check_tensor("integers", "...", distance=distance)
+    check_whole(2 if causal else 4, n_buckets=n_buckets)
+    check_whole(n_buckets // 2 + 1, max_distance=max_distance)
     first = torch.zeros_like(distance)
     if causal:
         distance = distance.clamp(min=0)
@@ -115,13 +138,21 @@ def relative_buckets(
     return first + torch.where(distance < exact, distance, far.clamp(max=n_buckets - 1))
 
 
+def check_pairs(x: Tensor) -> None:
+    """Raise ValueError unless x is a tensor of an even number of features."""
+    if not isinstance(x, Tensor) or x.dim() < 1 or x.shape[-1] % 2:
+        raise ValueError(f"x is {given(x)}; it must be a tensor (... d), d even")
+
+
 def interleave(x: Tensor) -> Tensor:
     """From the pairs (i, i + d/2) to the pairs (2i, 2i + 1), along the last axis."""
+    check_pairs(x)
     return x.unflatten(-1, (2, -1)).transpose(-2, -1).flatten(-2)
 
 
 def deinterleave(x: Tensor) -> Tensor:
     """From the pairs (2i, 2i + 1) to the pairs (i, i + d/2), along the last axis."""
+    check_pairs(x)
     return x.unflatten(-1, (-1, 2)).transpose(-2, -1).flatten(-2)
 
 
@@ -149,6 +180,7 @@ class LearnedPositions(Positions):
 
     def __init__(self, context_length: int, d_model: int):
         super().__init__()
+        check_whole(context_length=context_length, d_model=d_model)
         self.table = nn.Embedding(context_length, d_model)
 
     def embed(self, x: Tensor, at) -> Tensor:
@@ -183,6 +215,7 @@ class ALiBi(Positions):
 
     def __init__(self, n_heads: int):
         super().__init__()
+        check_whole(n_heads=n_heads)
         self.n_heads = n_heads
 
     def bias(self, at) -> Tensor:
@@ -197,6 +230,8 @@ class RelativeBias(Positions):
 
     def __init__(self, n_heads: int, n_buckets: int = 32, max_distance: int = 128):
         super().__init__()
+        check_whole(n_heads=n_heads, n_buckets=n_buckets)
+        relative_buckets(torch.zeros(1, dtype=torch.long), n_buckets, max_distance)
         self.n_buckets, self.max_distance = n_buckets, max_distance
         self.table = nn.Embedding(n_buckets, n_heads)
 

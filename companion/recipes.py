@@ -7,13 +7,17 @@ from functools import partial
 from torch.optim import Optimizer
 
 from .checkpoints import described
+from .inputs import check_between, check_whole, given
 from .models import GPT, GPTConfig
 from .optimizers import AdamW, muon, warmup_cosine, warmup_linear
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A whole run on tiny Shakespeare's characters: a model, batches, an optimizer."""
+    """A whole run on tiny Shakespeare's characters: a model, batches, an optimizer.
+
+    Raises ValueError for a number that can't be.
+    """
 
     config: GPTConfig
     batch_size: int
@@ -25,11 +29,11 @@ class Recipe:
     bfloat16: bool = False
 
     def __post_init__(self):
-        for name, least in (("batch_size", 1), ("n_steps", 1), ("warmup", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)}; it must be {least} or more"
-                )
+        if not isinstance(self.config, GPTConfig):
+            raise ValueError(f"config is {given(self.config)}; it must be a GPTConfig")
+        check_whole(batch_size=self.batch_size, n_steps=self.n_steps)
+        check_whole(0, warmup=self.warmup)
+        check_between(0, 1, floor=self.floor)
 
     def facts(self, seed: int) -> dict:
         """What a checkpoint says of a run by this recipe, beside the model's parts."""

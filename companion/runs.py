@@ -20,6 +20,7 @@ from tqdm.auto import tqdm
 from .artifacts import CACHE
 from .checkpoints import load_checkpoint, save_checkpoint
 from .data import batches, split, tiny_shakespeare
+from .inputs import check_whole, given
 from .models import GPT
 from .recipes import RECIPES, Recipe
 from .tokenizers import CharTokenizer
@@ -46,6 +47,8 @@ class Process:
         if device is None:
             mps = "mps" if torch.backends.mps.is_available() else "cpu"
             device = "cuda" if torch.cuda.is_available() else mps
+        if device not in ("cuda", "mps", "cpu"):
+            raise ValueError(f"device is {device!r}; it must be cuda, mps or cpu")
         if device == "cuda":  # each process of a machine has a GPU of its own
             device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
         rank, world = os.environ.get("RANK", 0), os.environ.get("WORLD_SIZE", 1)
@@ -174,7 +177,13 @@ def run(
     another recipe or seed or one that another run is writing, and KeyboardInterrupt,
     after saving, when it was stopped.
     """
-    process = Process.this(device)
+    if not isinstance(recipe, Recipe):
+        raise ValueError(
+            f"recipe is {given(recipe)}; it must be one, as RECIPES['fast'] is"
+        )
+    check_whole(every=every)
+    check_whole(0, seed=seed)
+    path, process = Path(path) if path else None, Process.this(device)
     if recipe.batch_size % process.world:
         raise ValueError(
             f"batch_size ({recipe.batch_size}) is not divisible by {process.world}"

@@ -11,26 +11,28 @@ import torch
 from torch import Tensor, nn
 
 from .cache import Cache, RaggedCache
+from .inputs import check_between, check_tensor, check_whole, given
 from .models import evaluating
 
 
 def greedy(logits: Tensor) -> Tensor:
     """The likeliest token: logits (... v) -> (...)."""
+    check_tensor("floats", "... v", logits=logits)
     return logits.argmax(-1)
 
 
 def temperature(logits: Tensor, t: float) -> Tensor:
     """Logits divided by t: below 1 sharper, above 1 flatter. ValueError for t <= 0."""
-    if not t > 0:
-        raise ValueError(
-            f"temperature is {t}; it must be above 0 (use greedy for the limit)"
-        )
+    check_tensor("floats", "... v", logits=logits)
+    check_between(0, above=True, t=t)  # greedy is the limit of 0
     return logits / t
 
 
 def top_k(logits: Tensor, k: int) -> Tensor:
     """Only the k largest logits stay, exactly k even with ties. Fan et al. 2018."""
-    if not 1 <= k <= logits.shape[-1]:
+    check_tensor("floats", "... v", logits=logits)
+    check_whole(k=k)
+    if k > logits.shape[-1]:
         raise ValueError(f"k is {k}; it must be from 1 to {logits.shape[-1]} tokens")
     values, tokens = logits.topk(k)
     return torch.full_like(logits, -math.inf).scatter(-1, tokens, values)
@@ -42,8 +44,8 @@ def top_p(logits: Tensor, p: float) -> Tensor:
     A token stays if those before it do not reach p yet: the one that crosses p is in.
     Raises ValueError for p outside (0, 1]. Holtzman et al. 2020, eq. 2.
     """
-    if not 0 < p <= 1:
-        raise ValueError(f"p is {p}; it must be above 0 and at most 1")
+    check_tensor("floats", "... v", logits=logits)
+    check_between(0, 1, above=True, p=p)
     values, tokens = logits.sort(descending=True, stable=True)
     masses = values.softmax(-1)
     before = masses.cumsum(-1) - masses
@@ -56,8 +58,8 @@ def min_p(logits: Tensor, p: float) -> Tensor:
 
     Raises ValueError for p outside (0, 1]. Nguyen et al. 2024.
     """
-    if not 0 < p <= 1:
-        raise ValueError(f"p is {p}; it must be above 0 and at most 1")
+    check_tensor("floats", "... v", logits=logits)
+    check_between(0, 1, above=True, p=p)
     lowest = logits.amax(-1, keepdim=True) + math.log(p)
     return logits.masked_fill(logits < lowest, -math.inf)
 
@@ -68,6 +70,7 @@ def sample(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
     The Gumbel trick: the largest of logit + noise falls on each token with its
     probability. The noise is -log(-log u) for uniform u, drawn where the generator is.
     """
+    check_tensor("floats", "... v", logits=logits)
     device = logits.device if generator is None else generator.device
     noise = torch.empty(logits.shape, device=device).exponential_(generator=generator)
     return (logits - noise.log().to(logits.device)).argmax(-1)
@@ -75,11 +78,11 @@ def sample(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
 
 def check_prompt(prompt: Tensor, n_new: int, window: float) -> None:
     """Raise ValueError for a prompt of a wrong shape, or too long with `n_new` more."""
+    check_tensor("integers", "... t", prompt=prompt)
     if prompt.dim() not in (1, 2) or prompt.numel() == 0:
         shape = tuple(prompt.shape)
         raise ValueError(f"the prompt has shape {shape}; it must hold 1 token or more")
-    if n_new < 0:
-        raise ValueError(f"n_new is {n_new}; it must be 0 or more")
+    check_whole(0, n_new=n_new)
     if prompt.shape[-1] + n_new > window:
         more = f" and {n_new} are to come" * (n_new > 0)
         raise ValueError(
@@ -153,11 +156,13 @@ def generate(
     drawn for the batch: a sampled text is another alone, a greedy one is the same.
     Raises ValueError for a prompt that is empty or beyond the context.
     """
+    check_whole(0, n_new=n_new, end=0 if end is None else end)
     window = model.config.context_length if caches is None else math.inf
     if isinstance(prompt, list):
         if not prompt or caches is not None or not use_cache:
             raise ValueError("a list of prompts must hold one, and brings its caches")
         for one in prompt:
+            check_tensor("integers", "t", prompt=one)
             check_prompt(one, n_new, window)
         tokens = nn.utils.rnn.pad_sequence(prompt, batch_first=True)
         after = ragged(model, prompt, tokens.shape[1] + n_new)
@@ -195,6 +200,10 @@ def write(
     for _ in range(n_new):
         with evaluating(model), torch.inference_mode():
             new = choose(after(tokens))
+        if new.shape != ended.shape or new.is_floating_point():
+            raise ValueError(
+                f"choose gives {given(new)}; it must be integers {tuple(ended.shape)}"
+            )
         new = new.clone()  # an ordinary tensor
         if end is not None:
             new = new.masked_fill(ended, end)
@@ -238,6 +247,8 @@ def beam_search(
     where prompt and new tokens exceed the context. Graves 2012; Wu et al. 2016, sec. 7.
     """
     check_beams(model, prompt, n_beams, n_new, length_penalty)
+    if end is not None:
+        check_whole(0, end=end)
     mode = torch.inference_mode if caches is None else torch.no_grad
     if caches is None:
         caches = model.new_caches(len(prompt) + n_new)
@@ -269,13 +280,12 @@ def check_beams(
     model: nn.Module, prompt: Tensor, n_beams: int, n_new: int, length_penalty: float
 ) -> None:
     """Raise ValueError where no search can be made, with the numbers."""
-    if prompt.dim() != 1:
-        raise ValueError(f"beams go on from one prompt (t), not {tuple(prompt.shape)}")
+    check_tensor("integers", "t", prompt=prompt)
+    check_whole(n_beams=n_beams)
     check_prompt(prompt, n_new, model.config.context_length)
-    if not 1 <= n_beams <= model.config.d_vocab:
+    if n_beams > model.config.d_vocab:
         raise ValueError(
             f"n_beams is {n_beams}; it must be from 1 to {model.config.d_vocab}"
             " (d_vocab)"
         )
-    if not 0 <= length_penalty <= 1:
-        raise ValueError(f"length_penalty is {length_penalty}; it must be from 0 to 1")
+    check_between(0, 1, length_penalty=length_penalty)

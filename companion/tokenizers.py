@@ -1,5 +1,6 @@
 """Tokenizers: from text to integers and back. Chapter 00."""
 
+import operator
 import os
 import re
 from collections import Counter, defaultdict
@@ -9,11 +10,17 @@ from unittest.mock import patch
 import tiktoken
 
 from .artifacts import GPT2_MERGES, GPT2_VOCABULARY, VOCABULARY, read
+from .inputs import check_text, check_whole, given
 
 
 def check_ids(tokens: Iterable[int], d_vocab: int) -> list[int]:
     """The tokens as integers; ValueError for one outside the vocabulary."""
-    ids = [int(token) for token in tokens]
+    try:
+        ids = [operator.index(token) for token in tokens]
+    except TypeError:
+        raise ValueError(
+            f"tokens are {given(tokens)}; they must be integers from 0 to {d_vocab - 1}"
+        ) from None
     for token in ids:
         if not 0 <= token < d_vocab:
             raise ValueError(f"token {token} is outside 0 to {d_vocab - 1}")
@@ -31,6 +38,9 @@ class CharTokenizer:
     """
 
     def __init__(self, text: str):
+        check_text(text=text)
+        if not text:
+            raise ValueError("text is ''; the vocabulary needs one character or more")
         self.characters = "".join(sorted(set(text)))
         self.index = {character: i for i, character in enumerate(self.characters)}
 
@@ -40,6 +50,7 @@ class CharTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`. ValueError for a character outside the vocabulary."""
+        check_text(text=text)
         try:
             return [self.index[character] for character in text]
         except KeyError as error:
@@ -81,8 +92,8 @@ def train_bpe(text: str, d_vocab: int) -> list[tuple[int, int]]:
     after a merge only the pieces that hold the pair are counted anew. The list is
     shorter where the text has no more pairs. Gage 1994; Sennrich et al. 2016.
     """
-    if d_vocab < 256:
-        raise ValueError(f"d_vocab ({d_vocab}) must be at least 256, one for each byte")
+    check_text(text=text)
+    check_whole(256, d_vocab=d_vocab)  # one for each byte
     pieces = Counter(re.findall(PIECES, text))
     words, counts = [list(p.encode()) for p in pieces], list(pieces.values())
     pairs, places = Counter(), defaultdict(set)
@@ -112,9 +123,19 @@ class BPETokenizer:
     """Byte-pair encoding by a list of merges, the earlier ones first.
 
     Token i < 256 is byte i; token 256 + i is the i-th merge. Any text can be encoded.
+    Raises ValueError for a merge that is no pair of earlier tokens.
     """
 
     def __init__(self, merges: list[tuple[int, int]]):
+        for i, pair in enumerate(merges):
+            known = range(256 + i)
+            if not (isinstance(pair, tuple | list) and len(pair) == 2) or not all(
+                token in known for token in pair
+            ):
+                raise ValueError(
+                    f"merge {i} is {pair!r}; it must be a pair of the {256 + i} tokens"
+                    " that there are before it"
+                )
         self.ranks = {pair: 256 + i for i, pair in enumerate(merges)}
         self.vocabulary = [bytes([i]) for i in range(256)]
         for a, b in merges:
@@ -132,6 +153,7 @@ class BPETokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`. ValueError for a lone surrogate, which is not text."""
+        check_text(text=text)
         if surrogate := re.search("[\ud800-\udfff]", text):
             raise ValueError(
                 f"{surrogate[0]!r} at {surrogate.start()} is half a character"

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from .inputs import check_between, check_tensor, check_whole
 from .models import evaluating
 from .optimizers import clip_gradients
 
@@ -21,18 +22,28 @@ def next_token_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> 
 
     Targets of -100 are padding and don't count. `smoothing` is the share of a target
     that is spread over all tokens evenly (Szegedy et al. 2015, section 7).
-    Raises ValueError where the two disagree in shape.
+    Raises ValueError where the two disagree in shape or a target is no token.
     """
+    check_tensor("floats", "... v", logits=logits)
+    check_tensor("integers", "...", targets=targets)
+    check_between(0, 1, smoothing=smoothing)
     ours, theirs = tuple(logits.shape[:-1]), tuple(targets.shape)
     if ours != theirs:
         raise ValueError(f"logits are for {ours} tokens, targets are {theirs}")
-    return F.cross_entropy(
-        logits.flatten(0, -2), targets.flatten().long(), label_smoothing=smoothing
-    )
+    logits, targets = logits.flatten(0, -2), targets.flatten().long()
+    try:
+        return F.cross_entropy(logits, targets, label_smoothing=smoothing)
+    except IndexError:
+        raise ValueError(
+            f"targets run from {targets.min()} to {targets.max()}; they must be 0 to"
+            f" {logits.shape[-1] - 1}, or -100 for padding"
+        ) from None
 
 
 def bits_per_character(loss: float, n_tokens: int, n_characters: int) -> float:
     """The unit that compares tokenizers: from nats a token to bits a character."""
+    check_between(0, loss=loss)
+    check_whole(n_tokens=n_tokens, n_characters=n_characters)
     return loss / math.log(2) * n_tokens / n_characters
 
 
@@ -97,6 +108,8 @@ def train(
     in, and keeps model and losses. Raises ValueError, naming the step and before the
     weights change, where the loss or a gradient is not finite.
     """
+    check_between(0, above=True, clip=clip)
+    check_whole(0, first=first)
     model.train()
     losses = []
     with interrupts_noted() as interrupted:
@@ -122,6 +135,8 @@ def evaluate(model: nn.Module, tokens: Tensor, batch_size: int = 64) -> float:
     Every token but the first is predicted exactly once, wherever the model lies.
     Raises ValueError for fewer than two tokens.
     """
+    check_tensor("integers", "t", tokens=tokens)
+    check_whole(batch_size=batch_size)
     t, device = model.config.context_length, next(model.parameters(), tokens).device
     if len(tokens) < 2:
         raise ValueError(

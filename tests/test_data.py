@@ -23,7 +23,9 @@ def test_the_split_is_in_order_and_has_the_known_sizes():
 
 @pytest.mark.parametrize("fraction", [-0.5, 0.0, 0.05, 1.0, 1.5])
 def test_a_split_with_an_empty_part_is_refused(fraction):
-    with pytest.raises(ValueError, match=f"{fraction} of 10 tokens"):
+    with pytest.raises(
+        ValueError, match=f"{fraction} of 10 tokens|fraction is {fraction}"
+    ):
         split(torch.arange(10), fraction)
 
 

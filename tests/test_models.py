@@ -434,7 +434,10 @@ def test_a_given_mask_composes_with_a_cache_too():
 @pytest.mark.parametrize(
     "mask, message",
     [
-        (torch.ones(8, 8), r"torch\.float32; it must be bool, True = may attend"),
+        (
+            torch.ones(8, 8),
+            r"torch\.float32 of shape \(8, 8\); it must be bool, True = may attend",
+        ),
         (torch.ones(3, 8) > 0, r"mask \(3, 8\) does not fit 8 queries and 8 keys"),
     ],
 )

@@ -1,0 +1,290 @@
+"""What must hold of everything at once, tried at random: `python tests/fuzz.py`.
+
+A property takes a random number generator and asserts. Each is run in turn with seeds
+0, 1, 2, ... for so many minutes; where one fails, the command that repeats it is said.
+`make fuzz` gives it ten minutes; test_fuzz.py tries a few seeds of each.
+"""
+
+import argparse
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from common import random_tokens, seeded, shaken
+from torch.testing import assert_close
+
+import companion as c
+from companion.blocks import ACTIVATIONS
+from companion.positions import POSITIONS
+
+
+def config(draw: random.Random, **fixed) -> c.GPTConfig:
+    """A small model's configuration, with every part drawn."""
+    n_heads = draw.choice([1, 2, 4])
+    options = {
+        "d_vocab": draw.randint(2, 13),
+        "context_length": draw.randint(2, 12),
+        "d_model": n_heads * draw.choice([2, 4, 6]),
+        "n_heads": n_heads,
+        "n_layers": draw.randint(1, 3),
+        "n_kv_heads": draw.choice([h for h in (1, 2, 4) if n_heads % h == 0]),
+        "d_hidden": draw.choice([None, 1, 7]),
+        "positions": draw.choice([*POSITIONS]),
+        "norm": draw.choice(["layer", "rms"]),
+        "feed_forward": draw.choice(["plain", "gated"]),
+        "activation": draw.choice([*ACTIVATIONS]),
+        "engine": draw.choice(["fused", "explicit"]),
+    }
+    flags = "pre_norm bias tied normalize zero_init scaled".split()
+    options |= {name: draw.random() < 0.5 for name in flags}
+    return c.GPTConfig(**options | fixed)
+
+
+def model(draw: random.Random, **fixed) -> c.GPT:
+    seed = draw.randrange(1000)
+    return shaken(c.GPT(config(draw, **fixed), seeded(seed)), seed=seed)
+
+
+def tokens(draw: random.Random, gpt: c.GPT, *shape: int) -> torch.Tensor:
+    o = gpt.config
+    return random_tokens(*shape, d_vocab=o.d_vocab, seed=draw.randrange(1000))
+
+
+def new_caches(draw: random.Random, gpt: c.GPT, capacity: int, n: int) -> list[c.Cache]:
+    """Caches of a kind that forgets nothing and rounds nothing, one a layer."""
+    kinds = (
+        c.ConcatenatingCache,
+        lambda: c.PreallocatedCache(capacity),
+        lambda: c.RaggedCache(capacity, n),
+        lambda: c.SlidingWindowCache(capacity, draw.randint(0, 3)),
+    )
+    kind = draw.choice(kinds)
+    return [kind() for _ in gpt.blocks]
+
+
+def pieces(draw: random.Random, n: int) -> list[tuple[int, int]]:
+    """0 to n, cut anywhere."""
+    cuts = sorted(draw.sample(range(1, n), draw.randint(0, n - 1)))
+    return [*zip([0, *cuts], [*cuts, n], strict=True)]
+
+
+@torch.no_grad()
+def cached_logits_are_the_uncached_ones(draw: random.Random) -> None:
+    """However the text is cut, and whatever is refused in between."""
+    gpt = model(draw)
+    n, n_streams = draw.randint(1, gpt.config.context_length), draw.randint(1, 3)
+    text, found = tokens(draw, gpt, n_streams, n), []
+    caches = new_caches(draw, gpt, n, n_streams)
+    for start, end in pieces(draw, n):
+        if draw.random() < 0.5:
+            refused(draw, gpt, caches, text[:, start:end])
+        found.append(gpt(text[:, start:end], caches))
+    assert_close(torch.cat(found, 1), gpt(text), atol=2e-4, rtol=1e-3)
+    assert {len(cache) for cache in caches} == {n}
+
+
+def refused(draw, gpt: c.GPT, caches: list[c.Cache], new: torch.Tensor) -> None:
+    """One pass that can't be: ValueError, and nothing is appended anywhere."""
+    lengths = [len(cache) for cache in caches]
+    bad = [
+        partial(gpt, new + gpt.config.d_vocab, caches),
+        partial(gpt, new.float(), caches),
+        partial(gpt, new, caches[1:]),
+        partial(gpt, new[0], caches),
+    ]
+    if lengths[0]:  # an empty cache can't know how many streams there are
+        bad.append(partial(gpt, new.repeat(2, 1), caches))
+    if draw.random() < 0.5 and gpt.config.positions == "learned":
+        bad.append(partial(gpt, new.repeat(1, 20), caches))
+    try:
+        draw.choice(bad)()
+    except ValueError:
+        assert [len(cache) for cache in caches] == lengths
+    else:
+        raise AssertionError("a pass that can't be was not refused")
+
+
+@torch.no_grad()
+def both_engines_agree(draw: random.Random) -> None:
+    gpt = model(draw)
+    other = c.GPT(replace(gpt.config, engine="explicit"))
+    other.load_state_dict(gpt.state_dict())
+    n = draw.randint(1, gpt.config.context_length)
+    text = tokens(draw, gpt, draw.randint(1, 3), n)
+    mask = torch.rand(n, n, generator=seeded(draw.randrange(99))) < draw.random()
+    for given in (None, mask):
+        ours, theirs = gpt(text, mask=given), other.eval()(text, mask=given)
+        assert_close(ours, theirs, atol=2e-4, rtol=1e-3)
+
+
+def a_prompt_alone_or_in_a_list_gives_the_same_greedy_text(draw: random.Random) -> None:
+    """With and without a cache, past an end token or not."""
+    gpt = model(draw, context_length=draw.randint(4, 12))
+    n_new = draw.randint(0, gpt.config.context_length - 1)
+    most = gpt.config.context_length - n_new
+    lengths = [draw.randint(1, most) for _ in range(draw.randint(1, 4))]
+    prompts = [tokens(draw, gpt, n) for n in lengths]
+    end = draw.choice([None, draw.randrange(gpt.config.d_vocab)])
+    if ambiguous(gpt, prompts, n_new):
+        return
+    together = [*c.generate(gpt, prompts, n_new, end=end)]
+    for i, prompt in enumerate(prompts):
+        use_cache = draw.random() < 0.5
+        alone = [*c.generate(gpt, prompt, n_new, use_cache=use_cache, end=end)]
+        here = [int(new[i]) for new in together]
+        there = [int(new) for new in alone]
+        assert here[: len(there)] == there, (here, there)
+        assert set(here[len(there) :]) <= {end}
+
+
+def ambiguous(gpt: c.GPT, prompts: list[torch.Tensor], n_new: int) -> bool:
+    """Whether two tokens are so close that rounding could choose between them."""
+    for prompt in prompts:
+        new = [*c.generate(gpt, prompt, n_new, use_cache=False)]
+        text = torch.cat([prompt, *(x[None] for x in new)])[None]
+        with torch.no_grad():
+            best = gpt(text).topk(2).values
+        if (best[..., 0] - best[..., 1]).min() < 1e-3:
+            return True
+    return False
+
+
+@torch.no_grad()
+def a_wide_search_finds_the_likeliest_text_of_all(draw: random.Random) -> None:
+    """Two steps of as many beams as tokens miss nothing; one beam is greedy search."""
+    gpt = model(draw, context_length=8)
+    prompt, v = tokens(draw, gpt, draw.randint(1, 4)), gpt.config.d_vocab
+    pairs = torch.cartesian_prod(torch.arange(v), torch.arange(v))
+    chances = gpt(torch.cat([prompt.expand(v * v, -1), pairs], 1)).log_softmax(-1)
+    chances = chances[:, -3:-1].gather(-1, pairs[..., None]).sum((1, 2))
+    found = c.beam_search(gpt, prompt, v, 2)
+    right = chances.sort(descending=True).values[:v]
+    assert_close(torch.tensor([score for score, _ in found]), right, atol=1e-3, rtol=0)
+    if not ambiguous(gpt, [prompt], 2):
+        ((_, alone),) = c.beam_search(gpt, prompt, 1, 2)
+        assert alone == [int(new) for new in c.generate(gpt, prompt, 2)]
+
+
+def everything(model, optimizer, generator) -> list:
+    """All that a checkpoint could change."""
+    state = [x for s in optimizer.state.values() for x in s.values()]
+    return [*model.parameters(), *state, generator.get_state()]
+
+
+def whatever_file_is_refused_everything_stays(draw: random.Random) -> None:
+    """A checkpoint with any byte changed, cut, longer, or of another model."""
+    o = config(draw)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.safetensors"
+        saved, here = trained(draw, o), trained(draw, o)
+        c.save_checkpoint(path, *saved, step=3)
+        content = bytearray(path.read_bytes())
+        place = draw.randrange(len(content))
+        match draw.choice(["flip", "cut", "longer", "other", "facts"]):
+            case "flip":
+                content[place] ^= 1 << draw.randrange(8)
+            case "cut":
+                content = content[:place]
+            case "longer":
+                content += bytes(draw.randint(1, 9))
+            case "other":
+                here = trained(draw, replace(o, d_vocab=o.d_vocab + 1))
+            case "facts":
+                here = (*here, {"recipe": {"seed": 1}})
+        path.write_bytes(content)
+        *whole, expected = here if len(here) == 4 else (*here, {})
+        before = [torch.as_tensor(x).clone() for x in everything(*whole)]
+        try:
+            c.load_checkpoint(path, *whole, **expected)
+        except ValueError:
+            after = [torch.as_tensor(x) for x in everything(*whole)]
+            assert all(map(torch.equal, before, after))
+        else:
+            raise AssertionError("a file that is not as it was written was loaded")
+
+
+def trained(draw: random.Random, o: c.GPTConfig) -> tuple:
+    """Model, optimizer and generator after a step or none."""
+    gpt, generator = c.GPT(o, seeded(draw.randrange(99))), seeded(draw.randrange(99))
+    kind = draw.choice([c.muon, lambda m: c.AdamW(m.parameters())])
+    optimizer, text = (
+        c.muon(gpt) if kind is c.muon else kind(gpt),
+        tokens(draw, gpt, 2, 2),
+    )
+    if draw.random() < 0.7:
+        c.train(gpt, optimizer, [(text[:, :1], text[:, 1:])])
+    return gpt, optimizer, generator
+
+
+def an_interrupted_run_ends_like_a_straight_one(draw: random.Random) -> None:
+    """To the bit, wherever Ctrl-C falls and however often checkpoints are written."""
+    o = config(draw, d_vocab=65, context_length=8, dropout=draw.choice([0.0, 0.2]))
+    steps, stop = draw.randint(2, 6), draw.randint(1, 5)
+    count = iter(range(1, 99))
+
+    def schedule(step, **how):
+        if interrupting and next(count) == stop:
+            signal.raise_signal(signal.SIGINT)
+        return c.warmup_linear(step, **how)
+
+    recipe = c.Recipe(
+        config=o, batch_size=2, n_steps=steps, warmup=1, schedule=schedule
+    )
+    how = {"device": "cpu", "quiet": True, "seed": draw.randrange(99)}
+    how["every"] = draw.randint(1, 4)
+    with tempfile.TemporaryDirectory() as folder:
+        straight, broken = Path(folder) / "straight", Path(folder) / "broken"
+        interrupting = False
+        c.run(recipe, straight, **how)
+        interrupting = True
+        try:
+            c.run(recipe, broken, **how)
+        except KeyboardInterrupt:
+            c.run(recipe, broken, **how)
+        assert straight.read_bytes() == broken.read_bytes()
+
+
+PROPERTIES = (
+    cached_logits_are_the_uncached_ones,
+    both_engines_agree,
+    a_prompt_alone_or_in_a_list_gives_the_same_greedy_text,
+    a_wide_search_finds_the_likeliest_text_of_all,
+    whatever_file_is_refused_everything_stays,
+    an_interrupted_run_ends_like_a_straight_one,
+)
+
+
+def main() -> int:
+    """Run the properties in turn; 1 where one failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--only", help="one property by its name")
+    given = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    torch.set_num_threads(1)
+    chosen = [p for p in PROPERTIES if given.only in (None, p.__name__)]
+    failed, seed, end = 0, given.first, time.monotonic() + 60 * given.minutes
+    while time.monotonic() < end:
+        for one in chosen:
+            try:
+                one(random.Random(seed))
+            except Exception:
+                failed += 1
+                traceback.print_exc()
+                again = f"--only {one.__name__} --first {seed} --minutes 0.01"
+                print(f"failed: python tests/fuzz.py {again}\n", flush=True)
+        seed += 1
+    print(f"{seed - given.first} seeds of {len(chosen)} properties, {failed} failed")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
