@@ -15,10 +15,13 @@ endif
 ifneq ($(shell cat $(VENV)/ready 2>/dev/null),$(CURDIR))
 $(shell rm -f $(VENV)/ready)
 endif
+# Threads that wait leave their core after about this many turns to whoever else wants
+# it. By default they turn for seconds, and beside another busy process all is slow.
+export GOMP_SPINCOUNT ?= 1000
 SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: help lab test data notebooks browser train bench fuzz mutants student pictures \
+.PHONY: help lab test data notebooks browser train bench seeds fuzz mutants student pictures \
 	lock clean
 
 help: ## list the targets
@@ -26,7 +29,7 @@ help: ## list the targets
 		while IFS='|' read -r name what; do printf 'make %-10s %s\n' "$$name" "$$what"; done
 
 lab: data ## open the course in JupyterLab
-	$(PYTHON) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks \
+	$(PYTHON) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks/00_tokens.ipynb \
 		$$(test "$$(id -u)" = 0 && echo --allow-root)
 
 test: data ## run all tests, and all notebooks under strict nbval
@@ -49,6 +52,9 @@ train: data ## train for ten minutes, and go on where it was stopped
 
 bench: data ## measure training and decoding against what others would use
 	$(PYTHON) tests/benchmarks/bench.py
+
+seeds: data ## run the chapters with other seeds; N=3 seeds, ONE=05 for one chapter
+	$(PYTHON) tests/seeds.py -n $(or $(N),3) $(ONE)
 
 fuzz: data ## try random models, caches, cuts and interruptions for ten minutes
 	$(PYTHON) tests/fuzz.py

@@ -6,6 +6,7 @@ a name it is all of them, and `make lab` must answer first.
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -68,11 +69,24 @@ SHUT_DOWN = "() => jupyterapp.serviceManager.sessions.shutdownAll().then(() => t
 
 
 def copy_blank(path, folder):
-    """Copy a notebook without its outputs, so that only those of this run count."""
+    """Copy a notebook without its outputs, so that only those of this run count.
+
+    One exercise is answered in the copy: after all cells have run, the answer must have
+    been found right and still be the reader's.
+    """
     notebook = json.loads(path.read_text("utf-8"))
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            cell.update(outputs=[], execution_count=None)
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    for cell in cells:
+        cell.update(outputs=[], execution_count=None)
+    tags = [cell["metadata"].get("tags", []) for cell in cells]
+    if solved := [i for i, names in enumerate(tags) if "solution" in names]:
+        stub, solution = cells[solved[0] - 1], cells[solved[0]]
+        name = re.search(r"^def (my_\w+)", "".join(stub["source"]), re.M)[1]
+        answer = re.sub(r"\bsolution\b", name, "".join(solution["source"]))
+        stub["source"] = f"{answer}\nmine = {name}"
+        last = json.loads(json.dumps(solution)) | {"id": "still-mine"}
+        last["source"] = f"assert mine is {name}, 'the answer was overwritten'"
+        notebook["cells"].append(last)
     (folder / path.name).write_text(json.dumps(notebook), "utf-8")
 
 

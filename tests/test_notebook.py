@@ -1,12 +1,15 @@
 """What a chapter's first cell calls."""
 
 import os
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
+import pytest
 import torch
 
 import companion
 from companion import artifacts, notebook
+from companion.runs import alone_on
 
 
 def test_setup_seeds_both_and_styles_the_figures(monkeypatch):
@@ -29,3 +32,59 @@ def test_show_shows_the_source_as_code(monkeypatch):
     notebook.show(companion.causal_mask)
     assert shown[0].data.startswith("```python\ndef causal_mask(n_queries")
     assert shown[0].data.endswith("```")
+
+
+TINY = replace(
+    companion.RECIPES["fast"],
+    config=replace(companion.RECIPES["fast"].config, d_model=32, n_layers=1),
+    n_steps=2,
+)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache, for the checkpoint of a recipe that takes no time."""
+    monkeypatch.setattr(notebook, "CACHE", tmp_path)
+    monkeypatch.setattr(notebook, "RECIPES", {"fast": TINY})
+    return tmp_path / "fast.safetensors"
+
+
+def test_a_chapter_reads_the_trained_model_or_trains_it_once(cache, capsys):
+    first = notebook.trained()
+    written = cache.read_bytes()
+    again = notebook.trained()
+    assert not again.training and cache.read_bytes() == written
+    assert all(map(torch.equal, first.parameters(), again.parameters()))
+    assert capsys.readouterr().out == ""
+
+
+def damaged(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def a_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def of_another_recipe(path):
+    path.unlink()
+    companion.run(replace(TINY, batch_size=3), path, device="cpu", quiet=True)
+
+
+@pytest.mark.parametrize("spoil", [damaged, a_folder, of_another_recipe])
+def test_a_chapter_works_whatever_became_of_the_checkpoint(cache, spoil, capsys):
+    right = notebook.trained()
+    spoil(cache)
+    before = cache.read_bytes() if cache.is_file() else None
+    found = notebook.trained()
+    assert all(map(torch.equal, found.parameters(), right.parameters()))
+    assert "for this chapter alone" in capsys.readouterr().out
+    assert before is None or cache.read_bytes() == before
+
+
+def test_a_chapter_does_not_wait_for_a_run_that_is_writing(cache, capsys):
+    with alone_on(cache):
+        assert isinstance(notebook.trained(), companion.GPT)
+    assert "another run is writing" in capsys.readouterr().out
+    assert not cache.exists()
