@@ -8,7 +8,13 @@ import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import Tensor, nn
 
-from .inputs import check_features, check_name, check_tensor, check_whole, given
+from .inputs import (
+    check_attention,
+    check_features,
+    check_name,
+    check_tensor,
+    check_whole,
+)
 
 ENGINES = ("fused", "explicit")
 
@@ -60,60 +66,6 @@ def padding_mask(lengths: Tensor, n_keys: int) -> Tensor:
             )
     keys = torch.arange(n_keys, device=lengths.device)
     return rearrange(keys < lengths[:, None], "b s -> b 1 1 s")
-
-
-def check_mask(mask: Tensor | None, t: int, s: int) -> None:
-    """Raise ValueError for a mask that is not bool or does not fit (t s)."""
-    if mask is None:
-        return
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        raise ValueError(f"mask is {given(mask)}; it must be bool, True = may attend")
-    if mask.dim() < 2 or mask.shape[-2] not in (1, t) or mask.shape[-1] not in (1, s):
-        raise ValueError(
-            f"mask {tuple(mask.shape)} does not fit {t} queries and {s} keys"
-        )
-
-
-def check_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor | None,
-    mask: Tensor | None,
-    bias: Tensor | None,
-) -> None:
-    """Raise ValueError where sizes or dtypes do not fit together."""
-    check_tensor("floats", "... t d", queries=queries)
-    check_tensor("floats", "... s d", keys=keys)
-    if values is not None:
-        check_tensor("floats", "... s d", values=values)
-    (t, d), (s, d_keys) = queries.shape[-2:], keys.shape[-2:]
-    if d != d_keys:
-        raise ValueError(f"queries have {d} features and keys {d_keys}")
-    ours, theirs = queries.shape[:-2], keys.shape[:-2]
-    if theirs != ours and not (theirs[:1] == (1,) and theirs[1:] == ours[1:]):
-        raise ValueError(
-            f"queries are {tuple(ours)} (batch, heads) and keys {tuple(theirs)}: they"
-            " must agree, or the keys be one batch for all"
-        )
-    if queries.dtype != keys.dtype:
-        raise ValueError(f"queries are {queries.dtype} and keys {keys.dtype}")
-    if values is not None and values.shape[:-1] != keys.shape[:-1]:
-        raise ValueError(
-            f"keys {tuple(keys.shape)} and values {tuple(values.shape)} differ:"
-            f" {s} keys have {values.shape[-2]} values"
-        )
-    check_mask(mask, t, s)
-    if bias is not None:
-        check_tensor("floats", "... t s", bias=bias)
-    for name, x in (("mask", mask), ("bias", bias)):
-        if x is None:
-            continue
-        axes = x.shape[-queries.dim() :]
-        pairs = zip(axes[::-1], (s, t, *ours[::-1]), strict=False)
-        if x.dim() > queries.dim() or any(n not in (1, m) for n, m in pairs):
-            raise ValueError(
-                f"{name} {tuple(x.shape)} does not fit scores {(*ours, t, s)}"
-            )
 
 
 def attention_weights(

@@ -13,8 +13,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .attention import causal_mask, check_mask
-from .inputs import check_tensor, check_whole
+from .attention import causal_mask
+from .inputs import check_mask, check_tensor, check_whole
 
 
 class Cache:

@@ -85,3 +85,66 @@ def check_features(x: Tensor, d: int) -> None:
     """x must be floats (... d), as many features as the layer has."""
     if not isinstance(x, Tensor) or x.shape[-1:] != (d,) or not x.is_floating_point():
         raise ValueError(f"x is {given(x)}; it must be floats (... {d})")
+
+
+def check_mask(mask: Tensor | None, t: int, s: int) -> None:
+    """A mask must be bool and fit (t s)."""
+    if mask is None:
+        return
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        raise ValueError(f"mask is {given(mask)}; it must be bool, True = may attend")
+    if mask.dim() < 2 or mask.shape[-2] not in (1, t) or mask.shape[-1] not in (1, s):
+        raise ValueError(
+            f"mask {tuple(mask.shape)} does not fit {t} queries and {s} keys"
+        )
+
+
+def check_broadcast(name: str, x: Tensor, shape: tuple[int, ...]) -> None:
+    """x must fit a tensor of this shape: each axis of its size, 1, or left out."""
+    pairs = zip(x.shape[::-1], shape[::-1], strict=False)
+    if x.dim() > len(shape) or any(n not in (1, size) for n, size in pairs):
+        raise ValueError(f"{name} {tuple(x.shape)} does not fit scores {shape}")
+
+
+def check_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor | None,
+    mask: Tensor | None,
+    bias: Tensor | None,
+) -> None:
+    """Sizes and dtypes must fit: (b h t d), twice (b h s d), mask and bias (b h t s)."""
+    check_tensor("floats", "... t d", queries=queries)
+    check_tensor("floats", "... s d", keys=keys)
+    (t, d), (s, d_keys) = queries.shape[-2:], keys.shape[-2:]
+    if d != d_keys:
+        raise ValueError(f"queries have {d} features and keys {d_keys}")
+    ours, theirs = queries.shape[:-2], keys.shape[:-2]
+    if theirs != ours and not (theirs[:1] == (1,) and theirs[1:] == ours[1:]):
+        raise ValueError(
+            f"queries are {tuple(ours)} (batch, heads) and keys {tuple(theirs)}: they"
+            " must agree, or the keys be one batch for all"
+        )
+    if queries.dtype != keys.dtype:
+        raise ValueError(f"queries are {queries.dtype} and keys {keys.dtype}")
+    if values is not None:
+        check_values(keys, values)
+    check_mask(mask, t, s)
+    if mask is not None:
+        check_broadcast("mask", mask, (*ours, t, s))
+    if bias is not None:
+        check_tensor("floats", "...", bias=bias)
+        check_broadcast("bias", bias, (*ours, t, s))
+
+
+def check_values(keys: Tensor, values: Tensor) -> None:
+    """There must be one value for each key, of its dtype unless autocast mends that."""
+    check_tensor("floats", "... s d", values=values)
+    if values.shape[:-1] != keys.shape[:-1]:
+        raise ValueError(
+            f"keys {tuple(keys.shape)} and values {tuple(values.shape)} differ:"
+            f" {keys.shape[-2]} keys have {values.shape[-2]} values"
+        )
+    mixed = values.dtype != keys.dtype
+    if mixed and not torch.is_autocast_enabled(keys.device.type):
+        raise ValueError(f"keys are {keys.dtype} and values {values.dtype}")

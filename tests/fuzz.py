@@ -6,12 +6,14 @@ A property takes a random number generator and asserts. Each is run in turn with
 """
 
 import argparse
+import io
 import random
 import signal
 import sys
 import tempfile
 import time
 import traceback
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -244,10 +246,11 @@ def an_interrupted_run_ends_like_a_straight_one(draw: random.Random) -> None:
         interrupting = False
         c.run(recipe, straight, **how)
         interrupting = True
-        try:
-            c.run(recipe, broken, **how)
-        except KeyboardInterrupt:
-            c.run(recipe, broken, **how)
+        with redirect_stdout(io.StringIO()):
+            try:
+                c.run(recipe, broken, **how)
+            except KeyboardInterrupt:
+                c.run(recipe, broken, **how)
         assert straight.read_bytes() == broken.read_bytes()
 
 

@@ -34,11 +34,13 @@ def each(function, bad) -> list:
     return [partial(function, x) for x in bad]
 
 
-def heads(function, **more) -> list:
+def heads(function) -> list:
     """Calls of a function of queries, keys (and values) with what does not fit."""
     x = HEADS
     values = (x,) if function is not c.attention_weights else ()
+    mixed = [lambda: function(x, x, x.double())] if values else []
     return [
+        *mixed,
         lambda: function(x.long(), x, *values),
         lambda: function(x, x.tolist(), *values),
         lambda: function(x, x[..., :3], *values),
