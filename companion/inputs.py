@@ -113,7 +113,7 @@ def check_attention(
     mask: Tensor | None,
     bias: Tensor | None,
 ) -> None:
-    """Sizes and dtypes must fit: (b h t d), twice (b h s d), mask and bias (b h t s)."""
+    """Sizes and dtypes must fit: (b h t d), (b h s d) twice, (b h t s) for the rest."""
     check_tensor("floats", "... t d", queries=queries)
     check_tensor("floats", "... s d", keys=keys)
     (t, d), (s, d_keys) = queries.shape[-2:], keys.shape[-2:]
