@@ -354,6 +354,7 @@ class Place:
     ):
         check_tensor("integers", "... t", tokens=tokens)
         self.n_new, self.device = tokens.shape[-1], tokens.device
+        self.n_streams = len(tokens) if tokens.dim() > 1 else 1
         self.cache, self.causal, self.given = cache, causal, given
         self.end = self.n_new if cache is None else len(cache) + self.n_new
 
@@ -361,7 +362,13 @@ class Place:
     def positions(self) -> Tensor:
         if self.cache is None:
             return torch.arange(self.n_new, device=self.device)
-        return self.cache.positions(self.n_new).to(self.device)
+        positions = self.cache.positions(self.n_new)
+        if positions.dim() == 2 and len(positions) != self.n_streams:
+            raise ValueError(
+                f"the cache has {len(positions)} streams, the tokens are"
+                f" {self.n_streams}"
+            )
+        return positions.to(self.device)
 
     @cached_property
     def distances(self) -> Tensor:

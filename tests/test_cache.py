@@ -449,6 +449,19 @@ def test_whatever_is_refused_a_cache_stays_as_it_was(kind, sizes, attempts):
         assert len(kept) == len(twin) and kept.nbytes == twin.nbytes
 
 
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("n_seen", [0, 2])
+@torch.no_grad()
+def test_more_streams_than_a_ragged_cache_has_are_refused(positions, n_seen):
+    gpt, caches = model(positions), new_caches("ragged", n_streams=3)
+    if n_seen:
+        gpt(random_tokens(3, n_seen), caches)
+    for n_streams in (1, 2, 6):
+        with pytest.raises(ValueError, match="streams"):
+            gpt(random_tokens(n_streams, 2), caches)
+        assert [len(kept) for kept in caches] == [n_seen] * 2
+
+
 @pytest.mark.parametrize("n_seen, n_new", [(0, 4), (6, 3), (5, 1), (3, 3)])
 def test_a_place_counts_on_from_what_the_cache_holds(n_seen, n_new):
     kept, tokens = ConcatenatingCache(), random_tokens(1, n_new)
