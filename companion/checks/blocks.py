@@ -1,9 +1,10 @@
 """Checks of chapter 04."""
 
 import torch
+from torch.nn.functional import layer_norm
 
 from ..attention import MultiHeadAttention
-from ..blocks import Block, FeedForward, GatedFeedForward, LayerNorm
+from ..blocks import ACTIVATIONS, Block, FeedForward, GatedFeedForward, LayerNorm
 from .compare import compare, draw
 
 
@@ -16,80 +17,110 @@ def block_count(answer) -> None:
             block = Block(*parts, (LayerNorm(c), LayerNorm(c)))
         return sum(p.numel() for p in block.parameters())
 
+    def counts(squares, rest):
+        return lambda c: squares * c * c + rest * c
+
     compare(
         answer,
         right,
-        [(768,), (10,)],
-        [
-            ("only the matrices: biases and norms count too", lambda c: 12 * c * c),
-            ("the two norms are missing: 2c each", lambda c: 12 * c * c + 9 * c),
-            (
-                "half of the norms is missing: two of them, a gain and a bias each",
-                lambda c: 12 * c * c + 11 * c,
+        [(768,), (10,), (64,)],
+        {
+            "only the matrices: biases and norms count too": counts(12, 0),
+            "4c is missing: the two norms, or the biases of attention?": counts(12, 9),
+            "2c is missing: there are two norms, each with a gain and a bias": (
+                counts(12, 11)
             ),
-            ("the biases are missing: 4c + 5c", lambda c: 12 * c * c + 4 * c),
-            (
-                "attention has four matrices: the output projection is missing",
-                lambda c: 11 * c * c + 12 * c,
+            "9c is missing: a bias is as long as what its matrix gives, 4c in"
+            " attention and 5c in feed-forward": counts(12, 4),
+            "5c is missing: the biases of feed-forward, 4c and c": counts(12, 8),
+            "3c is missing: the first bias of feed-forward is as long as its hidden"
+            " layer, 4c": counts(12, 10),
+            "attention has four matrices: the output projection is missing": (
+                counts(11, 12)
             ),
-        ],
+            "feed-forward has two matrices of 4c²: one up, one down": counts(8, 13),
+            "the hidden layer of feed-forward is four times as wide": counts(6, 10),
+            "this is attention alone": counts(4, 4),
+        },
         "block_count: 12 c² + 13 c, of which two thirds are feed-forward",
     )
 
 
 def swiglu(answer) -> None:
     """`answer(x, up, gate, down)`: (SiLU(x gate) · (x up)) down."""
-    silu = torch.nn.functional.silu
 
     def right(x, up, gate, down):
-        layer = GatedFeedForward(4, 6, bias=False)
-        names = ("to_hidden", "to_gate", "to_output")
-        for name, matrix in zip(names, (up, gate, down), strict=True):
-            getattr(layer, name).weight.data = matrix.T
+        layer = GatedFeedForward(*up.shape, bias=False)
+        layer.to_hidden.weight.data = up.T
+        layer.to_gate.weight.data = gate.T
+        layer.to_output.weight.data = down.T
         return layer(x)
 
-    x, up, gate, down = draw(3, 4), draw(4, 6), draw(4, 6, seed=1), draw(6, 4, seed=2)
+    def gated(bend):
+        return lambda x, u, g, d: (bend(x @ g) * (x @ u)) @ d
+
+    def case(n, c, hidden):
+        matrices = draw(c, hidden), draw(c, hidden, seed=1), draw(hidden, c, seed=2)
+        return draw(n, c) + 1, *matrices
+
+    silu = ACTIVATIONS["silu"]
     compare(
         answer,
         right,
-        [(x + 1, up, gate, down)],
-        [
-            (
-                "the bend is on x @ up: here it belongs on the gate, x @ gate",
-                lambda x, u, g, d: (silu(x @ u) * (x @ g)) @ d,
+        [case(3, 4, 6), case(5, 2, 7)],
+        {
+            "the bend is on x @ up: here it belongs on the gate, x @ gate": (
+                lambda x, u, g, d: (silu(x @ u) * (x @ g)) @ d
             ),
-            (
-                "this is a sigmoid: SiLU is x times it",
-                lambda x, u, g, d: ((x @ g).sigmoid() * (x @ u)) @ d,
+            "this is a sigmoid: SiLU is x times it": gated(torch.sigmoid),
+            "this is GELU: SiLU is x times the sigmoid of x": gated(
+                ACTIVATIONS["gelu"]
             ),
-            (
-                "both are bent: x @ up is a plain product",
-                lambda x, u, g, d: (silu(x @ u) * silu(x @ g)) @ d,
+            "this is ReLU: SiLU is x times the sigmoid of x": gated(torch.relu),
+            "the gate is not bent: where is SiLU?": gated(lambda z: z),
+            "both are bent: x @ up is a plain product": (
+                lambda x, u, g, d: (silu(x @ u) * silu(x @ g)) @ d
             ),
-            (
-                "the gate is added: it must be multiplied",
-                lambda x, u, g, d: (silu(x @ g) + x @ u) @ d,
+            "the product is bent: SiLU is of the gate alone": (
+                lambda x, u, g, d: silu(x @ u * (x @ g)) @ d
             ),
-            ("x @ up is not used", lambda x, u, g, d: silu(x @ g) @ d),
-            ("the gate is not used", lambda x, u, g, d: silu(x @ u) @ d),
-            ("nothing is bent: where is SiLU?", lambda x, u, g, d: x @ u * (x @ g) @ d),
-        ],
+            "the gate is added: it must be multiplied": (
+                lambda x, u, g, d: (silu(x @ g) + x @ u) @ d
+            ),
+            "x @ up is not used": lambda x, u, g, d: silu(x @ g) @ d,
+            "the gate is not used": lambda x, u, g, d: silu(x @ u) @ d,
+            "this is the hidden layer: `@ down` leads back": (
+                lambda x, u, g, d: silu(x @ g) * (x @ u)
+            ),
+        },
         "swiglu: a gate that each token sets for itself",
     )
 
 
+class Part:
+    """A layer or a norm for `fixed_block`, which takes a mask too and needs none."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, x, *_, **__):
+        return self.function(x)
+
+    def __repr__(self):
+        return "…"
+
+
 def fixed_block(answer) -> None:
     """`answer(x, attention, feed_forward, norms)`: a pre-norm block."""
-    first, second = draw(6, 6), draw(6, 6, seed=1)
 
-    def attend(x, **_):
-        return x.cumsum(-2) @ first
-
-    def widen(x):
-        return torch.relu(x @ second)
-
-    def norm(x):
-        return torch.nn.functional.layer_norm(x, x.shape[-1:])
+    def case(b, t, c):
+        first, second = draw(c, c), draw(c, c, seed=1)
+        attend, widen = lambda x: x.cumsum(-2) @ first, lambda x: (x @ second).relu()
+        norms = (
+            Part(lambda x: 2 * layer_norm(x, x.shape[-1:])),
+            Part(lambda x: 3 * layer_norm(x, x.shape[-1:]) + 1),
+        )
+        return 5 * draw(b, t, c, seed=2), Part(attend), Part(widen), norms
 
     def joined(read_first, read_second):
         def block(x, attend, widen, norms):
@@ -105,35 +136,30 @@ def fixed_block(answer) -> None:
         x = norms[1](x + attend(x))
         return x + widen(x)
 
-    scaled = (lambda x: 2 * norm(x)), (lambda x: 3 * norm(x) + 1)
     compare(
         answer,
         lambda x, attend, widen, norms: Block(attend, widen, norms)(x),
-        [(5 * draw(4, 6, seed=2), attend, widen, scaled)],
-        [
-            (
-                "the norms are computed and thrown away: x goes into the branches"
-                " as it was",
-                joined(raw, raw),
+        [case(1, 4, 6), case(2, 3, 5)],
+        {
+            "the norms are computed and thrown away: x goes into the branches"
+            " as it was": joined(raw, raw),
+            "the feed-forward layer still reads x without norm": joined(one, raw),
+            "attention still reads x without norm": joined(raw, two),
+            "the two norms have changed places": joined(two, one),
+            "both branches read through norms[0]: each has its own": joined(one, one),
+            "the norm has replaced x: only the branch reads the normed copy, the"
+            " sum takes x itself": replaced,
+            "the feed-forward layer must see what attention has added": (
+                lambda x, a, w, n: x + a(n[0](x)) + w(n[1](x))
             ),
-            ("the feed-forward layer still reads x without norm", joined(one, raw)),
-            ("attention still reads x without norm", joined(raw, two)),
-            ("the two norms have changed places", joined(two, one)),
-            (
-                "the norm has replaced x: only the branch reads the normed copy, the"
-                " sum takes x itself",
-                replaced,
+            "the second sum begins with the first x: what attention added is lost": (
+                lambda x, a, w, n: x + w(n[1](x + a(n[0](x))))
             ),
-            (
-                "the feed-forward layer must see what attention has added",
-                lambda x, a, w, n: x + a(n[0](x)) + w(n[1](x)),
+            "this is post-norm: the norm belongs in front of the branch": (
+                lambda x, a, w, n: Block(a, w, n, pre_norm=False)(x)
             ),
-            (
-                "this is post-norm: the norm belongs in front of the branch",
-                lambda x, a, w, n: Block(a, w, n, pre_norm=False)(x),
-            ),
-            ("the branches are not added to x", lambda x, a, w, n: w(n[1](a(n[0](x))))),
-        ],
+            "the branches are not added to x": lambda x, a, w, n: w(n[1](a(n[0](x)))),
+        },
         "fixed_block: the branches read normed copies, the stream stays whole",
     )
 
@@ -141,40 +167,33 @@ def fixed_block(answer) -> None:
 def fold(answer) -> None:
     """`answer(gain, bias, weight, offset)`: the norm's gain and bias, merged."""
 
-    def applied(function):
-        def outputs(*case):
-            weight, offset = function(*case)
-            return [weight @ draw(4, seed=9) + offset, weight, offset]
-
-        return outputs
-
     def right(gain, bias, weight, offset):
         return weight @ torch.diag(gain), torch.mv(weight, bias) + offset
 
-    mistakes = [
-        (
-            "the gain multiplies the outputs: it belongs to the inputs, the columns",
-            lambda g, b, w, o: (w * g[:, None], o + w @ b),
-        ),
-        ("the bias of the norm is lost", lambda g, b, w, o: (w * g, o)),
-        (
-            "the bias is added after the gain: it must not be multiplied by it",
-            lambda g, b, w, o: (w * g, o + (w * g) @ b),
-        ),
-        (
-            "the bias goes through the weight before it reaches the output",
-            lambda g, b, w, o: (w * g, o + b),
-        ),
-        ("the layer's own offset is lost", lambda g, b, w, o: (w * g, w @ b)),
-        (
-            "the weight is (outputs, inputs): here it is taken the other way round",
-            lambda g, b, w, o: (w * g, o + b @ w),
-        ),
-    ]
+    def case(c):  # square, so that a weight taken the wrong way round still runs
+        return draw(c), draw(c, seed=1), draw(c, c, seed=2), draw(c, seed=3)
+
     compare(
-        applied(answer),
-        applied(right),
-        [(draw(4), draw(4, seed=1), draw(4, 4, seed=2), draw(4, seed=3))],
-        [(words, applied(mistake)) for words, mistake in mistakes],
+        answer,
+        right,
+        [case(4), case(3)],
+        {
+            "the gain multiplies the outputs: it belongs to the inputs, the columns": (
+                lambda g, b, w, o: (w * g[:, None], o + w @ b)
+            ),
+            "the gain is lost": lambda g, b, w, o: (w, o + w @ b),
+            "the bias of the norm is lost": lambda g, b, w, o: (w * g, o),
+            "the bias is added after the gain: it must not be multiplied by it": (
+                lambda g, b, w, o: (w * g, o + (w * g) @ b)
+            ),
+            "the bias goes through the weight before it reaches the output": (
+                lambda g, b, w, o: (w * g, o + b)
+            ),
+            "the layer's own offset is lost": lambda g, b, w, o: (w * g, w @ b),
+            "the weight is (outputs, inputs): here it is taken the other way round": (
+                lambda g, b, w, o: (w * g, o + b @ w)
+            ),
+            "the order is weight, offset": lambda g, b, w, o: (o + w @ b, w * g),
+        },
         "fold: the norm's gain and bias cost nothing any more",
     )

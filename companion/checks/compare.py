@@ -137,6 +137,8 @@ def number(x: float) -> str:
 def describe(x) -> str:
     """A tensor by its shape, or by its values where they are few; anything in short."""
     if isinstance(x, Tensor):
+        if not x.dim():
+            return f"tensor({number(x.item())})"
         if x.dim() != 1 or len(x) > 6:
             return f"a {str(x.dtype).removeprefix('torch.')} tensor {tuple(x.shape)}"
         return f"tensor([{', '.join(map(number, x.double().tolist()))}])"
@@ -155,8 +157,9 @@ def inputs(answer: Callable, case: tuple) -> str:
         names = []
     said = []
     for name, x in itertools.zip_longest(names[: len(case)], case, fillvalue=""):
-        large = isinstance(x, Tensor) and (x.dim() != 1 or len(x) > 6)
-        said.append(f"{name} {tuple(x.shape)}" if large else f"{name} = {describe(x)}")
+        large = isinstance(x, Tensor) and (x.dim() > 1 or x.numel() > 6)
+        value = tuple(x.shape) if large else describe(x)
+        said.append(f"{name} {'' if large else '= '}{value}" if name else str(value))
     return ", ".join(said)
 
 

@@ -17,26 +17,31 @@ def cache_bytes(answer) -> None:
     compare(
         answer,
         right,
-        [(12, 1024, 768, 12, 12, 4), (24, 8192, 2048, 16, 4, 2)],
-        [
-            ("half of it: there are keys and values", lambda *case: right(*case) // 2),
-            (
-                "these are numbers: each takes n_bytes",
-                lambda *case: right(*case[:-1], 1),
+        [(12, 1024, 768, 12, 12, 4), (24, 8192, 2048, 16, 4, 2), (6, 9, 96, 8, 2, 1)],
+        {
+            "half of it: there are keys and values": lambda *case: right(*case) // 2,
+            "half as much again: queries are not kept, only keys and values": (
+                lambda *case: right(*case) // 2 * 3
             ),
-            (
-                "one layer only: each has a cache of its own",
-                lambda n_layers, *case: right(1, *case),
+            "these are numbers: each takes n_bytes": (
+                lambda *case: right(*case[:-1], 1)
             ),
-            (
-                "all heads are counted: only n_kv_heads of n_heads have keys",
-                lambda n, t, c, h, n_kv_heads, size: right(n, t, c, h, h, size),
+            "one layer only: each has a cache of its own": (
+                lambda n_layers, *case: right(1, *case)
             ),
-            (
-                "d_model for every head: a head has d_model / n_heads features",
-                lambda n, t, c, h, n_kv, size: right(n, t, c * h, h, n_kv, size),
+            "all heads are counted: only n_kv_heads of n_heads have keys": (
+                lambda n, t, c, h, n_kv_heads, size: right(n, t, c, h, h, size)
             ),
-        ],
+            "one head only: there are n_kv_heads": (
+                lambda n, t, c, h, n_kv_heads, size: right(n, t, c, h, 1, size)
+            ),
+            "d_model for every head: a head has d_model / n_heads features": (
+                lambda n, t, c, h, n_kv, size: right(n, t, c * h, h, n_kv, size)
+            ),
+            "d_model is divided by n_kv_heads: multiply d_model / n_heads by it": (
+                lambda n, t, c, h, n_kv, size: 2 * n * t * (c // n_kv) * size
+            ),
+        },
         "cache_bytes: 2 · layers · tokens · features of the key heads · bytes",
     )
 
@@ -47,38 +52,61 @@ def offset_mask(answer) -> None:
     def right(n_new, n_old):
         return causal_mask(n_new, n_old + n_new)
 
+    def band(n_new, n_old, last):
+        """Each query sees keys up to `last` beyond the key of its own number."""
+        return torch.ones(n_new, n_old + n_new).tril(last).bool()
+
     compare(
         answer,
         right,
-        [(4, 0), (3, 2), (1, 5)],
-        [
-            (
-                "the first query starts at key 0: it stands after the n_old kept ones",
-                lambda n, old: torch.ones(n, old + n, dtype=torch.bool).tril(),
+        [(4, 0), (3, 2), (1, 5), (2, 7)],
+        {
+            "the first query starts at key 0: it stands after the n_old kept ones": (
+                lambda n, old: band(n, old, 0)
             ),
-            (
-                "only the new keys are there: the kept ones come before them",
-                lambda n, old: causal_mask(n),
+            "only the new keys are there: the kept ones come before them": (
+                lambda n, old: causal_mask(n)
             ),
-            (
-                "a query does not see its own key: use >=, not >",
-                lambda n, old: torch.ones(n, old + n).tril(old - 1).bool(),
+            "a query does not see its own key: use >=, not >": (
+                lambda n, old: band(n, old, old - 1)
             ),
-            (
-                "True and False are swapped: True means may attend",
-                lambda n, old: ~right(n, old),
+            "one too far: a query also sees the key after its own": (
+                lambda n, old: band(n, old, old + 1)
             ),
-            (
-                "all queries see all keys: the last of the piece must not show early",
-                lambda n, old: torch.ones(n, old + n, dtype=torch.bool),
+            "True and False are swapped: True means may attend": (
+                lambda n, old: ~right(n, old)
             ),
-        ],
+            "all queries see all keys: the last of the piece must not show early": (
+                lambda n, old: torch.ones(n, old + n, dtype=torch.bool)
+            ),
+            "the kept keys are hidden: every new query sees all of them": (
+                lambda n, old: right(n, old) & (torch.arange(old + n) >= old)
+            ),
+            "a query also sees what comes after it: the comparison is turned round": (
+                lambda n, old: ~band(n, old, old - 1)
+            ),
+            "the axes are swapped: a query is a row, a key a column": (
+                lambda n, old: right(n, old).mT
+            ),
+            "there is a row for each old token too: only the new ones ask": (
+                lambda n, old: causal_mask(old + n)
+            ),
+            "these are numbers: a mask is bool, as a comparison gives it": (
+                lambda n, old: right(n, old).float()
+            ),
+            "these are integers: a mask is bool, as a comparison gives it": (
+                lambda n, old: right(n, old).int()
+            ),
+            "this is what is added to the scores (0 and -inf): the mask is bool": (
+                lambda n, old: right(n, old).float().log()
+            ),
+        },
         "offset_mask: the last query meets the last key in the corner",
     )
 
 
 def int8(answer) -> None:
-    """`answer(x)`: x (... d) as it comes back from 8 bits and a scale a vector."""
+    """`answer(x)`: x (... d) as it comes back from 8 bits and a scale for each d."""
 
     def right(x):
         integers, scales = quantize(x)
@@ -87,38 +115,49 @@ def int8(answer) -> None:
     def back(x, scale, rounded=torch.round):
         return rounded(x / scale).short().to(torch.int8) * scale
 
-    def largest(x):
-        return x.abs().amax(-1, keepdim=True)
+    def largest(x, *axis):
+        return x.abs().amax(*axis or (-1,), keepdim=True)
 
     compare(
         answer,
         right,
         [
-            (torch.tensor([1.0, -0.5]),),
+            (torch.tensor([1.0, -0.4]),),
             (draw(3, 5) * torch.tensor([[1.0], [9], [0.1]]),),
+            (draw(2, 4, 6, seed=1),),
         ],
-        [
-            (
-                "the largest becomes 128, which wraps to -128: divide by 127",
-                lambda x: back(x, largest(x) / 128),
+        {
+            "the largest becomes 128, which wraps to -128: divide by 127": (
+                lambda x: back(x, largest(x) / 128)
             ),
-            (
-                "numbers are cut off, up to a whole scale away: round them",
-                lambda x: back(x, largest(x) / 127, torch.trunc),
+            "the largest becomes 128, and is cut to 127: divide by 127": (
+                lambda x: (
+                    (x * 128 / largest(x)).round().clamp(-128, 127) * (largest(x) / 128)
+                )
             ),
-            (
-                "one scale for all vectors: a large one spoils the small ones",
-                lambda x: back(x, x.abs().max() / 127),
+            "8 bits go from -128 to 127: divide by 127, not by 255": (
+                lambda x: (x * 255 / largest(x)).round() * (largest(x) / 255)
             ),
-            (
-                "the largest by sign, not by size: take the absolute value first",
-                lambda x: back(x, x.amax(-1, keepdim=True) / 127),
+            "numbers are cut off, up to a whole scale away: round them": (
+                lambda x: back(x, largest(x) / 127, torch.trunc)
             ),
-            (
-                "these are the integers: multiply them by the scale again",
-                lambda x: quantize(x)[0],
+            "one scale for all vectors: a large one spoils the small ones": (
+                lambda x: back(x, x.abs().max() / 127)
             ),
-        ],
+            "the largest by sign, not by size: take the absolute value first": (
+                lambda x: back(x, x.amax(-1, keepdim=True) / 127)
+            ),
+            "the scale is the largest itself, and only -1, 0 and 1 are left: divide it"
+            " by 127": lambda x: back(x, largest(x)),
+            "these are the integers: multiply them by the scale again": (
+                lambda x: quantize(x)[0]
+            ),
+            "these are whole numbers from -127 to 127: multiply by the scale again": (
+                lambda x: quantize(x)[0].float()
+            ),
+            "these are the integers and the scales: give their product": quantize,
+            "nothing is rounded: these are the numbers that went in": lambda x: x,
+        },
         "int8: no number is off by more than half a scale",
     )
 
@@ -135,23 +174,25 @@ def ring(answer) -> None:
         answer,
         right,
         [(3, 4), (4, 4), (6, 4), (13, 5)],
-        [
-            (
-                "in order of time: position p lies in slot p % window",
-                lambda n, w: list(range(max(0, n - w), n)),
+        {
+            "in order of time: position p lies in slot p % window": (
+                lambda n, w: list(range(max(0, n - w), n))
             ),
-            (
-                "the first ones stay: the newest takes the place of the oldest",
-                lambda n, w: list(range(min(n, w))),
+            "the first ones stay: the newest takes the place of the oldest": (
+                lambda n, w: list(range(min(n, w)))
             ),
-            (
-                "one too far: after n_seen positions the last is n_seen - 1",
-                lambda n, w: right(n + 1, w),
+            "one too far: after n_seen positions the last is n_seen - 1": (
+                lambda n, w: right(n + 1, w)
             ),
-            (
-                "these are slots, not the positions in them",
-                lambda n, w: [p % w for p in range(max(0, n - w), n)],
+            "these are slots, not the positions in them": (
+                lambda n, w: [p % w for p in range(max(0, n - w), n)]
             ),
-        ],
+            "these are all positions: a ring has `window` slots": (
+                lambda n, w: list(range(n))
+            ),
+            "an unused slot is not to be listed": (
+                lambda n, w: right(n, w) + [None] * (w - n)
+            ),
+        },
         "ring: the newest lies where the oldest lay",
     )

@@ -1,5 +1,6 @@
 """Checks of chapter 00."""
 
+import functools
 import re
 
 import torch
@@ -10,28 +11,49 @@ from .compare import Mistake, compare
 
 def decode(answer) -> None:
     """`answer(vocabulary, tokens)`: the text of the tokens, U+FFFD for broken bytes."""
-    vocabulary = BPETokenizer([(98, 97), (256, 110)]).vocabulary
+
+    @functools.wraps(answer)
+    def safe(vocabulary, tokens):
+        try:
+            return answer(vocabulary, tokens)
+        except UnicodeDecodeError:
+            return Mistake("broken bytes stop it: decode with errors='replace'")
+
+    def joined(*how):
+        return lambda v, ids: b"".join(v[i] for i in ids).decode(*how)
+
+    def apart(errors):
+        return lambda v, ids: "".join(v[i].decode(errors=errors) for i in ids)
+
+    vocabularies = (
+        BPETokenizer(merges).vocabulary
+        for merges in ([(98, 97), (256, 110)], [(98, 97)], [(0xC3, 0xA9)])
+    )
     parts = "half a character was decoded by itself: join the bytes of all tokens first"
     compare(
-        answer,
-        lambda _, tokens: BPETokenizer([(98, 97), (256, 110)]).decode(tokens),
-        [(vocabulary, [257, 0xC3, 0xA9]), (vocabulary, [256, 0xC3])],
-        [
-            (parts, lambda v, ids: "".join(v[i].decode(errors="replace") for i in ids)),
-            (
-                "broken bytes vanish: show them as U+FFFD, so that a fault is seen",
-                lambda v, ids: b"".join(v[i] for i in ids).decode(errors="ignore"),
+        safe if callable(answer) else answer,
+        joined("utf-8", "replace"),
+        [*zip(vocabularies, ([257, 0xC3, 0xA9], [256, 0xC3], [97, 256]), strict=True)],
+        {
+            parts: apart("replace"),
+            "broken bytes vanish: show them as U+FFFD, so that a fault is seen": joined(
+                "utf-8", "ignore"
             ),
-            (parts, lambda v, ids: "".join(v[i].decode(errors="ignore") for i in ids)),
-            (
-                "each byte became a sign of its own: the bytes are UTF-8",
-                lambda v, ids: b"".join(v[i] for i in ids).decode("latin-1"),
+            "half characters vanish: join the bytes of all tokens first": apart(
+                "ignore"
             ),
-            (
-                "these are still bytes: decode them to text",
-                lambda v, ids: b"".join(v[i] for i in ids),
+            "every byte of é is shown as broken: the bytes are not ASCII, but UTF-8": (
+                joined("ascii", "replace")
             ),
-        ],
+            "each byte became a sign of its own: the bytes are UTF-8": joined(
+                "latin-1"
+            ),
+            "the tokens were read as bytes or characters: look them up in the"
+            " vocabulary": lambda v, ids: "".join(map(chr, ids)),
+            "these are still bytes: decode them to text": (
+                lambda v, ids: b"".join(v[i] for i in ids)
+            ),
+        },
         "decode: first all bytes, then the characters",
     )
 
@@ -39,92 +61,97 @@ def decode(answer) -> None:
 def windows(answer) -> None:
     """`answer(tokens, context_length)`: consecutive inputs (b t) and targets (b t)."""
 
-    def right(tokens, n):
-        cut = tokens.unfold(0, n + 1, n)
-        return cut[:, :-1], cut[:, 1:]
+    def cut(tokens, n, step=None):
+        found = tokens.unfold(0, n + 1, step or n)
+        return found[:, :-1], found[:, 1:]
 
-    def swapped(tokens, n):
-        return right(tokens, n)[::-1]
-
-    def wrapped(tokens, n):
-        inputs, _ = right(tokens, n)
-        return inputs, inputs.roll(-1, -1)
-
-    def gaps(tokens, n):
-        cut = tokens.unfold(0, n + 1, n + 1)
-        return cut[:, :-1], cut[:, 1:]
-
-    def overlapping(tokens, n):
-        cut = tokens.unfold(0, n + 1, 1)
-        return cut[:, :-1], cut[:, 1:]
+    def rolled(tokens, n):
+        inputs, _ = cut(tokens, n)
+        return inputs, inputs.flatten().roll(-1).view(inputs.shape)
 
     compare(
         answer,
-        right,
-        [(torch.arange(100, 113), 4), (torch.arange(100, 112), 4)],
-        [
-            (
-                "the targets are the inputs: shift them by one",
-                lambda tokens, n: (right(tokens, n)[0],) * 2,
+        cut,
+        [(torch.arange(9, 22), 4), (torch.arange(50, 62), 3), (torch.arange(22), 5)],
+        {
+            "the targets are the inputs: shift them by one": (
+                lambda tokens, n: (cut(tokens, n)[0],) * 2
             ),
-            ("the targets come before the inputs: shift the other way", swapped),
-            (
-                "the last target of a window is its own first token: it should be the"
-                " token after the window",
-                wrapped,
+            "the targets come before the inputs: shift the other way": (
+                lambda tokens, n: cut(tokens, n)[::-1]
             ),
-            (
-                "the first token of each later window is never predicted: windows of"
-                " context_length + 1 tokens overlap by one",
-                gaps,
+            "the last target of a window is its own first token: it should be the"
+            " token after the window": (
+                lambda tokens, n: (cut(tokens, n)[0], cut(tokens, n)[0].roll(-1, -1))
             ),
-            ("the windows overlap: start each context_length later", overlapping),
-        ],
+            "the last target of all is the first token: it should be the token after"
+            " the last window": rolled,
+            "the first token of each later window is never predicted: windows of"
+            " context_length + 1 tokens overlap by one": (
+                lambda tokens, n: cut(tokens, n, n + 1)
+            ),
+            "the windows overlap: start each context_length later": (
+                lambda tokens, n: cut(tokens, n, 1)
+            ),
+            "a full window is left out: it needs context_length + 1 tokens, not more": (
+                lambda tokens, n: cut(tokens[:-1], n)
+            ),
+            "these are not whole numbers: a token is a place in a list": (
+                lambda tokens, n: cut(tokens.float(), n)
+            ),
+        },
         "windows: no gap and no overlap in what is predicted",
     )
 
 
 def pieces(answer) -> None:
-    """`answer(text)`: pieces that join to the text, with at most one space in front."""
+    """`answer(text)`: whole words, with at most one space in front, and white space."""
+
+    def right(text):
+        return re.findall(r" ?[^ \n]+|[ \n]+", text)
+
+    def fault(found, text):
+        for piece in found:
+            if not re.fullmatch(r" ?[^ \n]+|[ \n]+", piece):
+                return f"{piece!r} is neither a word nor a run of spaces"
+        if [x.strip() for x in found if x.strip()] != text.split():
+            return "words are cut: each is to stay whole"
+
+    @functools.wraps(answer)
+    def judged(text):
+        if (found := answer(text)) == text:
+            return Mistake("this is one text: return a list of its pieces")
+        strings = isinstance(found, list | tuple) and all(type(x) is str for x in found)
+        if not strings or "".join(found) != text:
+            return found
+        wrong = fault(found, text)
+        return Mistake(wrong) if wrong else right(text)
 
     def moved(text):
         parts = re.findall(r"( *)([^ ]+)", text)
-        found = [x for s, word in parts for x in (s[:1] + word, s[1:])]
-        return [x for x in found if x]
-
-    def checked(text):
-        found = answer(text)
-        if isinstance(found, list) and "".join(found) == text:
-            bad = [x for x in found if not re.fullmatch(r" ?[^ \n]+|[ \n]+", x)]
-            if bad:
-                raise Mistake(f"{bad[0]!r} is neither a word nor a run of spaces")
-            return text
-        return found
+        return [x for s, word in parts for x in (s[:1] + word, s[1:]) if x]
 
     compare(
-        checked,
-        lambda text: text,
+        judged if callable(answer) else answer,
+        right,
         [("Hello World.",), ("  Hello World.",), ("a\n\n  b  ",)],
-        [
-            ("spaces are lost: str.split() throws them away", str.split),
-            (
-                "spaces are lost: str.split(' ') throws them away",
-                lambda text: text.split(" "),
+        {
+            "spaces are lost: str.split() throws them away": str.split,
+            "spaces are lost: str.split(' ') throws them away": (
+                lambda text: text.split(" ")
             ),
-            (
-                "a space moved from before its word to after it: add the surplus spaces"
-                " first, then the word",
-                moved,
+            "a space moved from before its word to after it: add the surplus spaces"
+            " first, then the word": moved,
+            "the spaces at the end are lost: they are a piece, too": (
+                lambda text: re.findall(r" ?[^ \n]+|[ \n]+(?=[^ \n])", text)
             ),
-            (
-                "spaces are lost: only one in front of each word is kept",
-                lambda text: re.findall(r" ?[^ \n]+", text),
+            "spaces are lost: only one in front of each word is kept": (
+                lambda text: re.findall(r" ?[^ \n]+", text)
             ),
-            (
-                "line breaks are lost: they are white space, too",
-                lambda text: re.findall(r" ?[^ \n]+| +", text),
+            "line breaks are lost: they are white space, too": (
+                lambda text: re.findall(r" ?[^ \n]+| +", text)
             ),
-        ],
+        },
         "pieces: put together, they are the text",
     )
 
@@ -139,37 +166,33 @@ def fewest(answer) -> None:
             best.append(1 + min(best[end - len(v)] for v in tokens))
         return best[-1]
 
-    def longest_first(vocabulary, text):
-        data, n = text.encode(), 0
+    def greedy(vocabulary, data):
+        n = 0
         while data:
             data = data[max(len(v) for v in vocabulary if data.startswith(v)) :]
             n += 1
         return n
 
-    vocabulary = [bytes([i]) for i in range(256)] + [b"ab", b"abc", b"cde"]
+    one = [bytes([i]) for i in range(256)] + [b"ab", b"abc", b"cde"]
+    two = [*one, b"st", b"rst", b"pqr"]
+    texts = (one, "abcab"), (one, "abcde"), (two, "pqrst"), (two, "abcdepqrst")
     compare(
         answer,
         right,
-        [
-            (vocabulary, "abcab"),
-            (vocabulary, "abcde"),
-            (vocabulary, "cdé"),
-            (vocabulary, ""),
-        ],
-        [
-            (
-                "the longest token at each place isn't always best: for abcde it gives"
-                " abc d e, but ab cde is shorter",
-                longest_first,
+        [*texts, (two, "cdé"), (one, "")],
+        {
+            "the longest token at each place isn't always best: for abcde it gives"
+            " abc d e, but ab cde is shorter": lambda v, text: greedy(v, text.encode()),
+            "the longest token from the end isn't always best: with pqr, st and rst it"
+            " cuts pqrst into p q rst": (
+                lambda v, text: greedy([x[::-1] for x in v], text.encode()[::-1])
             ),
-            (
-                "every byte is a token of its own here: use the longer ones",
-                lambda _, text: len(text.encode()),
+            "every byte is a token of its own here: use the longer ones": (
+                lambda _, text: len(text.encode())
             ),
-            (
-                "one too many: up to the beginning, no token is needed",
-                lambda v, text: right(v, text) + 1,
+            "one too many: up to the beginning, no token is needed": (
+                lambda v, text: right(v, text) + 1
             ),
-        ],
+        },
         "fewest: each place remembers the best way to it",
     )

@@ -1,5 +1,6 @@
 """Right and wrong answers to the exercises of chapter 00."""
 
+import functools
 import re
 
 import torch
@@ -16,6 +17,12 @@ def right_windows(tokens, n):
     return tokens[:m].view(-1, n), tokens[1 : m + 1].view(-1, n)
 
 
+def looped_windows(tokens, n):
+    starts = range(0, len(tokens) - n, n)
+    inputs = [tokens[s : s + n] for s in starts]
+    return [torch.stack(inputs), torch.stack([x + 1 for x in inputs])]
+
+
 def right_pieces(text):
     return re.findall(r" ?[^ \n]+|[ \n]+", text)
 
@@ -26,6 +33,15 @@ def right_fewest(vocabulary, text):
         ways = [best[s] for s in range(end) if data[s:end] in vocabulary]
         best.append(1 + min(ways))
     return best[-1]
+
+
+def remembered_fewest(vocabulary, text):
+    @functools.cache
+    def least(data):
+        ways = [data[len(v) :] for v in vocabulary if data.startswith(v)]
+        return 1 + min(map(least, ways)) if data else 0
+
+    return least(text.encode())
 
 
 def leaky_pieces(text):
@@ -47,11 +63,44 @@ def greedy(vocabulary, text):
     return n
 
 
+def greedy_from_the_right(vocabulary, text):
+    data, n = text.encode(), 0
+    while data:
+        size = max(k for k in range(1, len(data) + 1) if data[-k:] in vocabulary)
+        data, n = data[:-size], n + 1
+    return n
+
+
+def mended_leak(text):
+    """The space stays before its word, but what follows the last word is lost."""
+    return re.findall(r" ?[^ \n]+|[ \n]+(?=[^ \n])", text)
+
+
+def late_windows(tokens, n):
+    m = (len(tokens) - 2) // n * n
+    return tokens[:m].view(-1, n), tokens[1 : m + 1].view(-1, n)
+
+
 RIGHT = [
     (checks.decode, right_decode),
+    (
+        checks.decode,
+        lambda v, ids: b"".join([v[i] for i in ids]).decode("utf8", "replace"),
+    ),
+    (
+        checks.decode,
+        lambda v, ids: str(bytes(b for i in ids for b in v[i]), "utf8", "replace"),
+    ),
     (checks.windows, right_windows),
+    (checks.windows, looped_windows),
     (checks.pieces, right_pieces),
+    (checks.pieces, lambda text: tuple(right_pieces(text))),
+    (checks.pieces, lambda text: re.findall(r"\S+|\s+", text)),
+    (checks.pieces, lambda text: re.findall(r" ?\S+|\s", text)),
+    (checks.pieces, lambda text: re.findall(r" ?\S+|\s+(?!\S)|\s+", text)),
     (checks.fewest, right_fewest),
+    (checks.fewest, remembered_fewest),
+    (checks.fewest, lambda v, text: torch.tensor(right_fewest(v, text))),
 ]
 WRONG = [
     (
@@ -70,6 +119,53 @@ WRONG = [
         "the bytes are UTF-8",
     ),
     (checks.decode, lambda v, ids: print(ids), "is there a `return`"),
+    (
+        checks.decode,
+        lambda v, ids: "".join(v[i].decode(errors="ignore") for i in ids),
+        "half characters vanish",
+    ),
+    (
+        checks.decode,
+        lambda v, ids: b"".join(v[i] for i in ids).decode("ascii", "replace"),
+        "not ASCII, but UTF-8",
+    ),
+    (checks.decode, lambda v, ids: b"".join(v[i] for i in ids), "still bytes"),
+    (
+        checks.decode,
+        lambda v, ids: b"".join(v[i] for i in ids).decode(),
+        "broken bytes",
+    ),
+    (checks.decode, lambda v, ids: "".join(map(chr, ids)), "look them up"),
+    (
+        checks.decode,
+        lambda v, ids: "banaé",
+        r"ids = \[257, 195, 169\]: it gives 'banaé', wanted 'bané'",
+    ),
+    (checks.windows, late_windows, "a full window is left out"),
+    (
+        checks.windows,
+        lambda x, n: (
+            (i := right_windows(x, n)[0]),
+            i.flatten().roll(-1).view(i.shape),
+        ),
+        "last target of all",
+    ),
+    (
+        checks.windows,
+        lambda x, n: (x.unfold(0, n + 1, 1)[:, :-1], x.unfold(0, n + 1, 1)[:, 1:]),
+        "windows overlap",
+    ),
+    (
+        checks.windows,
+        lambda x, n: right_windows(x.double(), n),
+        "a token is a place in a list",
+    ),
+    (checks.windows, lambda x, n: x.split(n), "4 things, wanted 2"),
+    (
+        checks.windows,
+        lambda x, n: (x[: len(x) // n * n].view(-1, n), x[1:].view(-1, n)),
+        "stops with RuntimeError",
+    ),
     (
         checks.windows,
         lambda x, n: (right_windows(x, n)[0], right_windows(x, n)[0]),
@@ -97,13 +193,21 @@ WRONG = [
     (checks.pieces, lambda text: text.split(), r"str.split\(\)"),
     (checks.pieces, lambda text: re.findall(r" ?[^ \n]+", text), "only one in front"),
     (checks.pieces, lambda text: text.split(" "), "throws them away"),
-    (checks.pieces, lambda text: [text], "neither a word"),
+    (checks.pieces, lambda text: [text], "'Hello World.' is neither a word"),
+    (checks.pieces, lambda text: text, "this is one text"),
+    (checks.pieces, list, "each is to stay whole"),
+    (checks.pieces, lambda text: re.split("( )", text), "'' is neither a word"),
+    (checks.pieces, mended_leak, "the spaces at the end are lost"),
+    (checks.pieces, lambda text: [text, text], "it gives .* wanted 'Hello'"),
+    (checks.pieces, lambda text: [*text.encode()], "it gives .*wanted"),
     (
         checks.pieces,
         lambda text: re.findall(r" ?[^ \n]+| +", text),
         "line breaks are lost",
     ),
     (checks.fewest, greedy, "ab cde is shorter"),
+    (checks.fewest, greedy_from_the_right, "longest token from the end"),
+    (checks.fewest, lambda v, text: [b"abc", b"ab"], "wanted 2"),
     (checks.fewest, lambda v, text: len(list(text.encode())), "use the longer ones"),
     (checks.fewest, lambda v, text: right_fewest(v, text) + 1, "one too many"),
 ]
