@@ -18,17 +18,14 @@ from nbclient import NotebookClient
 from companion.artifacts import ARTIFACTS, CACHE
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
-SEED = re.compile(r"setup\(seed=(\d+)\)")
+SEED = re.compile(r"(setup\(seed=|manual_seed\()(\d+)")
 
 
 def failures(path: Path, shift: int) -> list[str]:
-    """The first lines of the cells that raise where the seed is `shift` larger."""
+    """The first lines of the cells that raise where every seed is `shift` larger."""
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
-        seed = SEED.search(cell.source)
-        if seed:
-            other = f"setup(seed={int(seed[1]) + shift})"
-            cell.source = cell.source.replace(seed[0], other)
+        cell.source = SEED.sub(lambda s: f"{s[1]}{int(s[2]) + shift}", cell.source)
     client = NotebookClient(notebook, timeout=600, allow_errors=True)
     client.execute(cwd=str(path.parent))
     found = []

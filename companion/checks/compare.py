@@ -140,7 +140,8 @@ def describe(x) -> str:
         if not x.dim():
             return f"tensor({number(x.item())})"
         if x.dim() != 1 or len(x) > 6:
-            return f"a {str(x.dtype).removeprefix('torch.')} tensor {tuple(x.shape)}"
+            kind = str(x.dtype).removeprefix("torch.")
+            return f"{'an' if kind[0] == 'i' else 'a'} {kind} tensor {tuple(x.shape)}"
         return f"tensor([{', '.join(map(number, x.double().tolist()))}])"
     if isinstance(x, tuple) and any(isinstance(part, Tensor) for part in x):
         return f"({', '.join(map(describe, x))})"
