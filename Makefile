@@ -16,13 +16,13 @@ ifneq ($(shell cat $(VENV)/ready 2>/dev/null),$(CURDIR))
 $(shell rm -f $(VENV)/ready)
 endif
 # Threads that wait leave their core after about this many turns to whoever else wants
-# it. By default they turn for seconds, and beside another busy process all is slow.
+# it. By default they turn far longer, and beside another busy process all is slow.
 export GOMP_SPINCOUNT ?= 1000
 SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: help lab test data notebooks browser train bench seeds fuzz mutants student pictures \
-	lock clean
+.PHONY: help lab test data notebooks browser train bench seeds fuzz mutants student \
+	pictures lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \

@@ -15,7 +15,6 @@ from torch import Tensor
 KINDS: dict[str, Callable[[Tensor], bool]] = {
     "floats": Tensor.is_floating_point,
     "integers": lambda x: x.dtype in (torch.int64, torch.int32),
-    "booleans": lambda x: x.dtype == torch.bool,
     "floats or bytes": lambda x: x.is_floating_point() or x.dtype == torch.int8,
 }
 SHORT = reprlib.Repr()

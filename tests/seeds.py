@@ -1,7 +1,7 @@
 """Run chapters with other seeds: `python tests/seeds.py [-n N] [CHAPTER ...]`.
 
-Each cell that raises is printed, and a table of seconds at the end; nothing is written
-but what the chapters themselves keep, and that goes to a folder of its own.
+A line for each chapter and seed, and for each cell that raises. Nothing is written but
+what the chapters themselves keep, and that goes to a folder of its own.
 """
 
 import argparse
