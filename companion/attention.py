@@ -172,13 +172,15 @@ class MultiHeadAttention(nn.Module):
         bias: Tensor | None = None,
         cache=None,
     ) -> Tensor:
-        check_features(x, self.to_queries.in_features)
+        check_features(x, self.n_heads * self.d_head)
         if context is not None and (turn is not None or cache is not None):
             raise ValueError("turn and cache are for self-attention, not for a context")
         queries = self.split(self.to_queries(x), turn)
         if isinstance(context, tuple):
             keys, values = context
         else:
+            if context is not None:
+                check_features(context, self.n_heads * self.d_head)
             keys, values = self.keys_and_values(x if context is None else context, turn)
         if cache is not None:
             keys, values = cache.append(keys, values)
@@ -189,14 +191,13 @@ class MultiHeadAttention(nn.Module):
         """Queries or keys (b t c) by heads, normalised and turned: (b h t d)."""
         x = rearrange(x, "b t (h d) -> b h t d", d=self.d_head)
         if self.normalize:  # unit variance, without a learned gain (Henry et al. 2020)
-            x = F.rms_norm(x, x.shape[-1:])
+            x = F.rms_norm(x, (self.d_head,))
         return x if turn is None else turn(x)
 
     def keys_and_values(
         self, context: Tensor, turn: Callable | None = None
     ) -> tuple[Tensor, Tensor]:
         """What a context (b s c) offers, two tensors (b h s d): its keys and values."""
-        check_features(context, self.to_keys.in_features)
         keys = self.split(self.to_keys(context), turn)
         values = rearrange(
             self.to_values(context), "b s (h d) -> b h s d", d=self.d_head

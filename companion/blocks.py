@@ -21,13 +21,13 @@ class LayerNorm(nn.Module):
         super().__init__()
         check_whole(d_model=d_model)
         check_between(0, eps=eps)
-        self.eps = eps
+        self.d_model, self.eps = d_model, eps
         self.gain = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        check_features(x, len(self.gain))
-        return F.layer_norm(x, self.gain.shape, self.gain, self.bias, self.eps)
+        check_features(x, self.d_model)
+        return F.layer_norm(x, (self.d_model,), self.gain, self.bias, self.eps)
 
 
 class RMSNorm(nn.Module):
@@ -40,12 +40,12 @@ class RMSNorm(nn.Module):
         super().__init__()
         check_whole(d_model=d_model)
         check_between(0, eps=eps)
-        self.eps = eps
+        self.d_model, self.eps = d_model, eps
         self.gain = nn.Parameter(torch.ones(d_model))
 
     def forward(self, x: Tensor) -> Tensor:
-        check_features(x, len(self.gain))
-        return F.rms_norm(x, self.gain.shape, self.gain, self.eps)
+        check_features(x, self.d_model)
+        return F.rms_norm(x, (self.d_model,), self.gain, self.eps)
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -102,12 +102,12 @@ class FeedForward(nn.Module):
         d_hidden = 4 * d_model if d_hidden is None else d_hidden
         check_whole(d_hidden=d_hidden)
         check_name(ACTIVATIONS, activation=activation)
-        self.activation = ACTIVATIONS[activation]
+        self.d_model, self.activation = d_model, ACTIVATIONS[activation]
         self.to_hidden = nn.Linear(d_model, d_hidden, bias)
         self.to_output = nn.Linear(d_hidden, d_model, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        check_features(x, self.to_hidden.in_features)
+        check_features(x, self.d_model)
         return self.to_output(self.activation(self.to_hidden(x)))
 
 
@@ -130,13 +130,13 @@ class GatedFeedForward(nn.Module):
         d_hidden = 4 * d_model if d_hidden is None else d_hidden
         check_whole(d_hidden=d_hidden)
         check_name(ACTIVATIONS, activation=activation)
-        self.activation = ACTIVATIONS[activation]
+        self.d_model, self.activation = d_model, ACTIVATIONS[activation]
         self.to_gate = nn.Linear(d_model, d_hidden, bias)
         self.to_hidden = nn.Linear(d_model, d_hidden, bias)
         self.to_output = nn.Linear(d_hidden, d_model, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        check_features(x, self.to_hidden.in_features)
+        check_features(x, self.d_model)
         return self.to_output(self.activation(self.to_gate(x)) * self.to_hidden(x))
 
 
@@ -165,7 +165,8 @@ class Block(nn.Module):
             raise ValueError(f"{len(norms)} norms; a block has one for each branch, 2")
         self.attention, self.feed_forward = attention, feed_forward
         self.attention_norm, self.feed_forward_norm = norms
-        self.dropout, self.pre_norm = nn.Dropout(dropout), pre_norm
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.pre_norm = pre_norm
 
     def forward(
         self, x: Tensor, *, mask=None, turn=None, bias=None, cache=None

@@ -81,7 +81,8 @@ class Cache:
         for held, new in ((self.keys, keys), (self.values, values)):
             if held is None:
                 continue
-            ours, theirs = ((*x.shape[:2], x.shape[-1]) for x in (held, new))
+            (*ours, _, d), (*theirs, _, d_new) = held.shape, new.shape
+            ours, theirs = (*ours, d), (*theirs, d_new)
             if ours != theirs or held.dtype != new.dtype:
                 raise ValueError(
                     f"the cache holds (batch, heads, features) {ours} of {held.dtype},"

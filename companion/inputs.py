@@ -65,24 +65,24 @@ def check_name(known, **names) -> None:
 
 
 @cache
-def axes_of(pattern: str) -> tuple[tuple[str, ...], bool]:
-    """The letters of "b t c" or "... c", and whether any axes may stand before."""
-    letters = tuple(pattern.split())
-    return (letters[1:], True) if letters[:1] == ("...",) else (letters, False)
+def dims_of(pattern: str) -> tuple[int, float]:
+    """How many axes "b t c" has, or "... c", at least and at most."""
+    n = len(pattern.replace("...", "").split())
+    return n, math.inf if "..." in pattern else n
 
 
 def check_tensor(kind: str, pattern: str, /, **tensors) -> None:
     """Each must be a tensor of one of KINDS, with axes as in "b t c" or "... c"."""
-    letters, more = axes_of(pattern)
+    (least, most), fits = dims_of(pattern), KINDS[kind]
     for name, x in tensors.items():
-        fits = isinstance(x, Tensor) and KINDS[kind](x)
-        if not fits or x.dim() < len(letters) or (x.dim() > len(letters) and not more):
+        if not isinstance(x, Tensor) or not fits(x) or not least <= x.dim() <= most:
             raise ValueError(f"{name} is {given(x)}; it must be {kind} ({pattern})")
 
 
 def check_features(x: Tensor, d: int) -> None:
     """x must be floats (... d), as many features as the layer has."""
-    if not isinstance(x, Tensor) or x.shape[-1:] != (d,) or not x.is_floating_point():
+    fits = isinstance(x, Tensor) and x.is_floating_point()
+    if not fits or not x.dim() or x.size(-1) != d:
         raise ValueError(f"x is {given(x)}; it must be floats (... {d})")
 
 
@@ -115,11 +115,10 @@ def check_attention(
     """Sizes and dtypes must fit: (b h t d), (b h s d) twice, (b h t s) for the rest."""
     check_tensor("floats", "... t d", queries=queries)
     check_tensor("floats", "... s d", keys=keys)
-    (t, d), (s, d_keys) = queries.shape[-2:], keys.shape[-2:]
+    (*ours, t, d), (*theirs, s, d_keys) = queries.shape, keys.shape
     if d != d_keys:
         raise ValueError(f"queries have {d} features and keys {d_keys}")
-    ours, theirs = queries.shape[:-2], keys.shape[:-2]
-    if theirs != ours and not (theirs[:1] == (1,) and theirs[1:] == ours[1:]):
+    if theirs != ours and not (theirs[:1] == [1] and theirs[1:] == ours[1:]):
         raise ValueError(
             f"queries are {tuple(ours)} (batch, heads) and keys {tuple(theirs)}: they"
             " must agree, or the keys be one batch for all"
@@ -139,7 +138,8 @@ def check_attention(
 def check_values(keys: Tensor, values: Tensor) -> None:
     """There must be one value for each key, of its dtype unless autocast mends that."""
     check_tensor("floats", "... s d", values=values)
-    if values.shape[:-1] != keys.shape[:-1]:
+    (*axes, _), (*others, _) = keys.shape, values.shape
+    if axes != others:
         raise ValueError(
             f"keys {tuple(keys.shape)} and values {tuple(values.shape)} differ:"
             f" {keys.shape[-2]} keys have {values.shape[-2]} values"

@@ -112,7 +112,7 @@ class Stack(nn.Module):
         self.config, self.causal = config, causal
         self.embedding = nn.Embedding(config.d_vocab, config.d_model)
         self.positions = POSITIONS[config.positions](config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
         self.blocks = nn.ModuleList(self._block(cross) for _ in range(config.n_layers))
         self.norm = nn.Identity()  # post-norm blocks end with one
         if config.pre_norm:

@@ -39,7 +39,7 @@ def pair_angles(positions: Tensor, d: int, base: float = 10_000) -> Tensor:
     check_between(0, above=True, base=base)
     if d % 2:
         raise ValueError(f"{d} features can't be paired: the number must be even")
-    speeds = base ** (-torch.arange(0, d, 2, device=positions.device) / d)
+    speeds = base ** (torch.arange(0, -d, -2, device=positions.device) / d)
     return positions[..., None] * speeds
 
 
@@ -56,18 +56,18 @@ def rotary(
         raise ValueError(f"positions have shape {shape}; it must be (t) or (b t)")
     if positions.dim() == 2:
         angles = angles[:, None]  # the same for every head
-    cosines = torch.cat([angles.cos(), angles.cos()], -1)
-    sines = torch.cat([-angles.sin(), angles.sin()], -1)
+    angles = torch.cat([-angles, angles], -1)
+    cosines, sines = angles.cos(), angles.sin()
+    *streams, n = positions.shape
 
     def turn(x: Tensor) -> Tensor:
-        each = cosines.dim() == 2 or len(cosines) in (1, len(x))
-        if x.shape[-2:] != cosines.shape[-2:] or not each:
+        if x.shape[-2:] != (n, d) or streams not in ([], [1], [len(x)]):
             raise ValueError(
                 f"x {tuple(x.shape)} is not (b h t d) for positions"
                 f" {tuple(positions.shape)} and {d} features"
             )
         turned = torch.addcmul(x * cosines, x.roll(d // 2, -1), sines)
-        return turned.to(x.dtype)
+        return turned if turned.dtype == x.dtype else turned.to(x.dtype)
 
     return turn
 

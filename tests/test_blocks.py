@@ -212,7 +212,10 @@ def test_a_block_is_pre_norm_and_without_dropout_unless_told(cross):
     attentions = [MultiHeadAttention(12, 3) for _ in range(1 + cross)]
     norms = tuple(LayerNorm(12) for _ in range(2 + cross))
     block = (CrossBlock if cross else Block)(*attentions, FeedForward(12), norms)
-    assert block.pre_norm and block.dropout.p == 0
+    context = () if not cross else (random(2, 7, 12, seed=1),)
+    x = random(2, 5, 12)
+    assert block.pre_norm
+    assert torch.equal(block.train()(x, *context), block.eval()(x, *context))
 
 
 def test_a_cross_block_reads_what_was_prepared_as_it_reads_the_context():
