@@ -18,8 +18,12 @@ def one_query(answer) -> None:
         [
             (2 * draw(8), 2 * draw(5, 8, seed=1), draw(5, 3, seed=2)),
             (3 * draw(2), draw(7, 2, seed=3), draw(7, 4, seed=4)),
+            (99 * draw(4), 99 * draw(6, 4, seed=5), draw(6, 1, seed=6)),
         ],
         {
+            "e to a large score overflows: take away the largest first": (
+                lambda q, k, v: (e := (k @ q / len(q) ** 0.5).exp()) / e.sum() @ v
+            ),
             "the scale is missing: divide the scores by the root of d": averaged(
                 lambda q, k: k @ q
             ),
@@ -39,9 +43,6 @@ def one_query(answer) -> None:
             ),
             "these are the weights: now average the values by them": (
                 lambda q, k, v: (k @ q / len(q) ** 0.5).softmax(0)
-            ),
-            "these are the scores: softmax, then average the values": (
-                lambda q, k, v: k @ q / len(q) ** 0.5
             ),
             "the values are summed by the scores: softmax is missing": (
                 lambda q, k, v: k @ q / len(q) ** 0.5 @ v
@@ -67,21 +68,27 @@ def window_attention(answer) -> None:
     def masked(mask):
         return lambda q, k, v, n: attention(q, k, v, mask(q, n))
 
-    first = (2 * draw(1, 2, 6, 4, seed=i) for i in range(3))
-    second = (2 * draw(2, 3, 7, d, seed=d) for d in (4, 4, 5))
+    first = (2 * draw(2, 3, 6, d, seed=i) for i, d in enumerate((5, 5, 4)))
+    second = (2 * draw(3, 2, 7, d, seed=d) for d in (3, 3, 5))
+    third = (2 * draw(1, 1, 4, d, seed=d) for d in (2, 2, 3))
     compare(
         answer,
         masked(seen),
-        [(*first, 3), (*second, 1)],
+        [(*first, 3), (*second, 2), (*third, 9)],
         {
+            "the scale is missing: divide the scores by the root of d": (
+                lambda q, k, v, n: masked(seen)(q * q.shape[-1] ** 0.5, k, v, n)
+            ),
+            "what is hidden has the score 0, a likely one: it should be -inf": (
+                lambda q, k, v, n: (
+                    (q @ k.mT * seen(q, n) / q.shape[-1] ** 0.5).softmax(-1) @ v
+                )
+            ),
             "rows no longer sum to 1: is the mask applied after softmax?": (
                 lambda q, k, v, n: (attention_weights(q, k) * seen(q, n)) @ v
             ),
             "a position also sees those after it: the future is to hide": masked(
                 lambda q, n: seen(q, n) | seen(q, n).mT
-            ),
-            "everything later is seen too: the window must be causal": masked(
-                lambda q, n: seen(q, n) | ~causal_mask(q.shape[-2])
             ),
             "it looks ahead, not back: the key comes before the query": masked(
                 lambda q, n: seen(q, n).mT
@@ -116,7 +123,7 @@ def pad_mask(answer) -> None:
     compare(
         answer,
         padding_mask,
-        [(torch.tensor([3, 1, 5]), 5), (torch.tensor([2, 4]), 7)],
+        [(torch.tensor([3, 0, 5]), 5), (torch.tensor([2, 4]), 7)],
         {
             "queries are hidden instead of keys: the axes are (b 1 1 s)": (
                 lambda lengths, n: padding_mask(lengths, n).mT
@@ -128,12 +135,6 @@ def pad_mask(answer) -> None:
             "these are numbers: a mask is bool, as a comparison gives it": (
                 lambda lengths, n: padding_mask(lengths, n).float()
             ),
-            "these are integers: a mask is bool, as a comparison gives it": (
-                lambda lengths, n: padding_mask(lengths, n).int()
-            ),
-            "this is what is added to the scores (0 and -inf): the mask is bool": (
-                lambda lengths, n: padding_mask(lengths, n).float().log()
-            ),
             "a mask (b s) is read as (t s): give it the axes (b 1 1 s)": (
                 lambda lengths, n: padding_mask(lengths, n)[:, 0, 0]
             ),
@@ -142,6 +143,9 @@ def pad_mask(answer) -> None:
             ),
             "one key too many: with length 3 the keys 0, 1 and 2 are real": (
                 lambda lengths, n: torch.arange(n) <= lengths[:, None, None, None]
+            ),
+            "one key too few: with length 3 the keys 0, 1 and 2 are real": (
+                lambda lengths, n: torch.arange(n) < lengths[:, None, None, None] - 1
             ),
         },
         "pad_mask: filler is hidden from everybody",
@@ -177,6 +181,10 @@ def softmax_gradient(answer) -> None:
             "the sign is turned: the error itself counts positive": (
                 lambda w, e: w * (total(w * e) - e)
             ),
+            "a sign: what the whole row would gain is taken away, not added": (
+                lambda w, e: w * (e + total(w * e))
+            ),
+            "the sum is to be weighted by the weights": lambda w, e: w * (e - total(e)),
             "the sum runs over the queries: softmax was over the last axis": (
                 lambda w, e: w * (e - total(w * e, 0))
             ),
@@ -187,5 +195,5 @@ def softmax_gradient(answer) -> None:
                 lambda w, e: w * (e - e.mean(-1, keepdim=True))
             ),
         },
-        "softmax_gradient: each error, less the average error of its row",
+        "softmax_gradient: weight times error, less the weighted mean error of the row",
     )

@@ -32,6 +32,12 @@ def block_count(answer) -> None:
             ),
             "9c is missing: a bias is as long as what its matrix gives, 4c in"
             " attention and 5c in feed-forward": counts(12, 4),
+            "8c is missing: the biases of attention, 4c, and the two norms, 4c": (
+                counts(12, 5)
+            ),
+            "2c too many: a block has two norms, the third belongs to the model": (
+                counts(12, 15)
+            ),
             "5c is missing: the biases of feed-forward, 4c and c": counts(12, 8),
             "3c is missing: the first bias of feed-forward is as long as its hidden"
             " layer, 4c": counts(12, 10),
@@ -98,12 +104,14 @@ def swiglu(answer) -> None:
 
 
 class Part:
-    """A layer or a norm for `fixed_block`, which takes a mask too and needs none."""
+    """A layer or a norm for `fixed_block`; it must not be given a mask."""
 
     def __init__(self, function):
         self.function = function
 
-    def __call__(self, x, *_, **__):
+    def __call__(self, x, mask=None, **_):
+        if mask is not None:
+            raise ValueError("there is a mask, and none is asked for")
         return self.function(x)
 
     def __repr__(self):
@@ -155,6 +163,14 @@ def fixed_block(answer) -> None:
             "the second sum begins with the first x: what attention added is lost": (
                 lambda x, a, w, n: x + w(n[1](x + a(n[0](x))))
             ),
+            "only the first norm has replaced x: the sum takes x itself": (
+                lambda x, a, w, n: joined(raw, two)(n[0](x), a, w, n)
+            ),
+            "the norm is of what the branch gives: it belongs in front of the branch": (
+                lambda x, a, w, n: joined(raw, raw)(
+                    x, lambda x: n[0](a(x)), lambda x: n[1](w(x)), n
+                )
+            ),
             "this is post-norm: the norm belongs in front of the branch": (
                 lambda x, a, w, n: Block(a, w, n, pre_norm=False)(x)
             ),
@@ -182,6 +198,9 @@ def fold(answer) -> None:
                 lambda g, b, w, o: (w * g[:, None], o + w @ b)
             ),
             "the gain is lost": lambda g, b, w, o: (w, o + w @ b),
+            "the gain is divided out: it must be multiplied in": (
+                lambda g, b, w, o: (w / g, o + w @ b)
+            ),
             "the bias of the norm is lost": lambda g, b, w, o: (w * g, o),
             "the bias is added after the gain: it must not be multiplied by it": (
                 lambda g, b, w, o: (w * g, o + (w * g) @ b)

@@ -1,53 +1,58 @@
 """Checks of chapter 07."""
 
+from itertools import accumulate
+
 import torch
 
 from ..attention import causal_mask
-from ..cache import SlidingWindowCache, quantize
-from .compare import compare, draw
+from .compare import Mistake, compare
 
 
-def cache_bytes(answer) -> None:
-    """`answer(n_layers, n_tokens, d_model, n_heads, n_kv_heads, n_bytes)`: in bytes."""
+def next_positions(answer) -> None:
+    """`answer(cached, n_new)`: (b) tokens so far -> (b t), positions of the next."""
 
-    def right(n_layers, n_tokens, d_model, n_heads, n_kv_heads, n_bytes):
-        d_kv = d_model // n_heads * n_kv_heads
-        return 2 * n_layers * n_tokens * d_kv * n_bytes
+    def right(cached, n_new):
+        return cached[:, None] + torch.arange(n_new)
+
+    def like(stream):
+        return lambda cached, n: right(stream(cached).expand(len(cached)), n)
 
     compare(
         answer,
         right,
-        [(12, 1024, 768, 12, 12, 4), (24, 8192, 2048, 16, 4, 2), (6, 9, 96, 8, 2, 1)],
+        [(torch.tensor([3, 5]), 3), (torch.tensor([9, 2, 4]), 1)],
         {
-            "half of it: there are keys and values": lambda *case: right(*case) // 2,
-            "half as much again: queries are not kept, only keys and values": (
-                lambda *case: right(*case) // 2 * 3
+            "every piece begins at 0 again: it goes on where its stream stopped": (
+                lambda cached, n: torch.arange(n).expand(len(cached), n)
             ),
-            "these are numbers: each takes n_bytes": (
-                lambda *case: right(*case[:-1], 1)
+            "one too far: with 5 cached, at 0 to 4, the next position is 5": (
+                lambda cached, n: right(cached, n) + 1
             ),
-            "one layer only: each has a cache of its own": (
-                lambda n_layers, *case: right(1, *case)
+            "one too early: with 5 cached, at 0 to 4, the next position is 5": (
+                lambda cached, n: right(cached, n) - 1
             ),
-            "all heads are counted: only n_kv_heads of n_heads have keys": (
-                lambda n, t, c, h, n_kv_heads, size: right(n, t, c, h, h, size)
+            "all streams go on from the longest: each has a count of its own": like(
+                torch.max
             ),
-            "one head only: there are n_kv_heads": (
-                lambda n, t, c, h, n_kv_heads, size: right(n, t, c, h, 1, size)
+            "all streams go on from the first: each has a count of its own": like(
+                lambda cached: cached[:1]
             ),
-            "d_model for every head: a head has d_model / n_heads features": (
-                lambda n, t, c, h, n_kv, size: right(n, t, c * h, h, n_kv, size)
+            "only one position a stream: there are n_new of them": (
+                lambda cached, n: cached[:, None]
             ),
-            "d_model is divided by n_kv_heads: multiply d_model / n_heads by it": (
-                lambda n, t, c, h, n_kv, size: 2 * n * t * (c // n_kv) * size
+            "the shape is (t b): a row is a stream": lambda cached, n: (
+                right(cached, n).T
+            ),
+            "these are floats: a position is a whole number": (
+                lambda cached, n: right(cached, n).float()
             ),
         },
-        "cache_bytes: 2 · layers · tokens · features of the key heads · bytes",
+        "next_positions: no pointer, nothing to put back",
     )
 
 
 def offset_mask(answer) -> None:
-    """`answer(n_new, n_old)`: True where a new query may attend, (t s)."""
+    """`answer(lengths)`: for pieces of these lengths a list of masks (t s), bool."""
 
     def right(n_new, n_old):
         return causal_mask(n_new, n_old + n_new)
@@ -56,143 +61,146 @@ def offset_mask(answer) -> None:
         """Each query sees keys up to `last` beyond the key of its own number."""
         return torch.ones(n_new, n_old + n_new).tril(last).bool()
 
+    def pieces(mask, begin=0):
+        """`mask` of each piece, given its length and how many tokens came before."""
+
+        def masks(lengths):
+            olds = accumulate(lengths, initial=begin)
+            return [mask(n, old) for n, old in zip(lengths, olds, strict=False)]
+
+        return masks
+
     compare(
         answer,
-        right,
-        [(4, 0), (3, 2), (1, 5), (2, 7)],
+        pieces(right),
+        [([3, 2],), ([1, 2, 4, 1],), ([2, 5, 3],)],
         {
-            "the first query starts at key 0: it stands after the n_old kept ones": (
-                lambda n, old: band(n, old, 0)
+            "each piece starts at key 0 again: it stands after the kept keys": (
+                pieces(lambda n, old: band(n, old, 0))
             ),
             "only the new keys are there: the kept ones come before them": (
-                lambda n, old: causal_mask(n)
+                pieces(lambda n, old: causal_mask(n))
+            ),
+            "only the piece before is kept: all earlier ones are": (
+                lambda lengths: [
+                    right(n, old)
+                    for n, old in zip(lengths, [0, *lengths], strict=False)
+                ]
+            ),
+            "there are columns for keys to come: a piece has those up to its end": (
+                lambda lengths: list(causal_mask(sum(lengths)).split(lengths))
+            ),
+            "this is one mask for the whole text: give one for each piece": (
+                lambda lengths: causal_mask(sum(lengths))
+            ),
+            "the piece is counted among the kept ones too: they end before it": (
+                lambda lengths: [
+                    right(n, old)
+                    for n, old in zip(lengths, accumulate(lengths), strict=True)
+                ]
             ),
             "a query does not see its own key: use >=, not >": (
-                lambda n, old: band(n, old, old - 1)
+                pieces(lambda n, old: band(n, old, old - 1))
             ),
             "one too far: a query also sees the key after its own": (
-                lambda n, old: band(n, old, old + 1)
+                pieces(lambda n, old: band(n, old, old + 1))
             ),
             "True and False are swapped: True means may attend": (
-                lambda n, old: ~right(n, old)
+                pieces(lambda n, old: ~right(n, old))
             ),
             "all queries see all keys: the last of the piece must not show early": (
-                lambda n, old: torch.ones(n, old + n, dtype=torch.bool)
+                pieces(lambda n, old: torch.ones(n, old + n, dtype=torch.bool))
             ),
             "the kept keys are hidden: every new query sees all of them": (
-                lambda n, old: right(n, old) & (torch.arange(old + n) >= old)
+                pieces(lambda n, old: right(n, old) & (torch.arange(old + n) >= old))
             ),
             "a query also sees what comes after it: the comparison is turned round": (
-                lambda n, old: ~band(n, old, old - 1)
+                pieces(lambda n, old: ~band(n, old, old - 1))
             ),
             "the axes are swapped: a query is a row, a key a column": (
-                lambda n, old: right(n, old).mT
+                pieces(lambda n, old: right(n, old).mT)
             ),
             "there is a row for each old token too: only the new ones ask": (
-                lambda n, old: causal_mask(old + n)
+                pieces(lambda n, old: causal_mask(old + n))
             ),
             "these are numbers: a mask is bool, as a comparison gives it": (
-                lambda n, old: right(n, old).float()
+                pieces(lambda n, old: right(n, old).float())
             ),
             "these are integers: a mask is bool, as a comparison gives it": (
-                lambda n, old: right(n, old).int()
+                pieces(lambda n, old: right(n, old).int())
             ),
             "this is what is added to the scores (0 and -inf): the mask is bool": (
-                lambda n, old: right(n, old).float().log()
+                pieces(lambda n, old: right(n, old).float().log())
             ),
         },
-        "offset_mask: the last query meets the last key in the corner",
+        "offset_mask: in each piece the last query meets the last key in the corner",
     )
 
 
-def int8(answer) -> None:
-    """`answer(x)`: x (... d) as it comes back from 8 bits and a scale for each d."""
+def loop(answer) -> None:
+    """`answer(step, prompt, n_new)`: the new tokens, each token handed over once.
 
-    def right(x):
-        integers, scales = quantize(x)
-        return integers * scales
+    `step(new, kept)` takes lists and gives the next token and what is kept then.
+    """
 
-    def back(x, scale, rounded=torch.round):
-        return rounded(x / scale).short().to(torch.int8) * scale
+    def traced(function):
+        """What a loop writes, and all tokens that it hands to its `step`, in order."""
 
-    def largest(x, *axis):
-        return x.abs().amax(*axis or (-1,), keepdim=True)
+        def run(prompt, n_new):
+            handed = []
 
-    compare(
-        answer,
-        right,
-        [
-            (torch.tensor([1.0, -0.4]),),
-            (draw(3, 5) * torch.tensor([[1.0], [9], [0.1]]),),
-            (draw(2, 4, 6, seed=1),),
-        ],
-        {
-            "the largest becomes 128, which wraps to -128: divide by 127": (
-                lambda x: back(x, largest(x) / 128)
-            ),
-            "the largest becomes 128, and is cut to 127: divide by 127": (
-                lambda x: (
-                    (x * 128 / largest(x)).round().clamp(-128, 127) * (largest(x) / 128)
-                )
-            ),
-            "8 bits go from -128 to 127: divide by 127, not by 255": (
-                lambda x: (x * 255 / largest(x)).round() * (largest(x) / 255)
-            ),
-            "numbers are cut off, up to a whole scale away: round them": (
-                lambda x: back(x, largest(x) / 127, torch.trunc)
-            ),
-            "one scale for all vectors: a large one spoils the small ones": (
-                lambda x: back(x, x.abs().max() / 127)
-            ),
-            "the largest by sign, not by size: take the absolute value first": (
-                lambda x: back(x, x.amax(-1, keepdim=True) / 127)
-            ),
-            "the scale is the largest itself, and only -1, 0 and 1 are left: divide it"
-            " by 127": lambda x: back(x, largest(x)),
-            "these are the integers: multiply them by the scale again": (
-                lambda x: quantize(x)[0]
-            ),
-            "these are whole numbers from -127 to 127: multiply by the scale again": (
-                lambda x: quantize(x)[0].float()
-            ),
-            "these are the integers and the scales: give their product": quantize,
-            "nothing is rounded: these are the numbers that went in": lambda x: x,
-        },
-        "int8: no number is off by more than half a scale",
-    )
+            def step(new, kept):
+                if isinstance(new, int):
+                    raise Mistake(f"loop: `step` takes a list: [{new}], not {new}")
+                handed.extend(new)
+                kept = [*kept, *new]
+                return sum(i * x for i, x in enumerate(kept, 2)) % 89, kept
 
+            return function(step, prompt, n_new), handed
 
-def ring(answer) -> None:
-    """`answer(n_seen, window)`: the positions in the slots of a ring, from slot 0."""
+        return run
 
-    def right(n_seen, window):
-        kept = SlidingWindowCache(window)
-        kept.append(*torch.zeros(2, 1, 1, n_seen - 1, 1))
-        return kept.key_positions(1).tolist()
+    def writes(new, keeps=True, ends=None):
+        """A loop that hands over `new(prompt, written)` each time."""
+
+        def write(step, prompt, n_new):
+            written, kept = [], []
+            for _ in range(n_new):
+                token, after = step(new(prompt, written), kept)
+                written, kept = [*written, token], after if keeps else []
+            return ends(prompt, written) if ends else written
+
+        return traced(write)
+
+    def once(prompt, written):
+        return written[-1:] or prompt
+
+    def whole(prompt, written):
+        return [*prompt, *written]
 
     compare(
-        answer,
-        right,
-        [(3, 4), (4, 4), (6, 4), (13, 5)],
+        traced(answer) if callable(answer) else answer,
+        writes(once),
+        [([3, 1, 4], 4), ([5], 6), ([2, 7, 1, 8, 2], 3)],
         {
-            "in order of time: position p lies in slot p % window": (
-                lambda n, w: list(range(max(0, n - w), n))
+            "it hands over what is kept already: after the prompt only the newest token"
+            " is new": writes(whole),
+            "it keeps nothing and hands over the whole text every time: the tokens are"
+            " right, and nothing is saved": writes(whole, keeps=False),
+            "what is kept is thrown away: hand it to the next call": (
+                writes(once, keeps=False)
             ),
-            "the first ones stay: the newest takes the place of the oldest": (
-                lambda n, w: list(range(min(n, w)))
+            "the cache sees the last token of the prompt alone: hand over all": (
+                writes(lambda prompt, written: whole(prompt, written)[-1:])
             ),
-            "one too far: after n_seen positions the last is n_seen - 1": (
-                lambda n, w: right(n + 1, w)
+            "the prompt is handed over every time: after the first call the newest"
+            " token is": writes(lambda prompt, written: prompt),
+            "all new tokens are handed over every time: only the newest is not kept": (
+                writes(lambda prompt, written: written or prompt)
             ),
-            "these are slots, not the positions in them": (
-                lambda n, w: [p % w for p in range(max(0, n - w), n)]
-            ),
-            "these are all positions: a ring has `window` slots": (
-                lambda n, w: list(range(n))
-            ),
-            "an unused slot is not to be listed": (
-                lambda n, w: right(n, w) + [None] * (w - n)
+            "the prompt is among them: give the new tokens alone": (
+                writes(once, ends=whole)
             ),
         },
-        "ring: the newest lies where the oldest lay",
+        "loop: each token is handed over once",
     )

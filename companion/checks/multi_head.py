@@ -58,41 +58,86 @@ def head_parameters(answer) -> None:
 
 
 def split_heads(answer) -> None:
-    """`answer(x, n_heads)`: (b t c) to (b h t d)."""
+    """`answer(x, w_queries, w_keys, w_values, w_output)`: a layer (b t c) to (b t c).
 
-    def as_axes(pattern):
-        return lambda x, h: rearrange(x, pattern, h=h)
+    The matrices are kept by head: three (h c d), then one (h d c).
+    """
+
+    def project(x, w):
+        return torch.einsum("btc,hcd->bhtd", x, w)
+
+    def add_up(heads, w):
+        return torch.einsum("bhtd,hdc->btc", heads, w)
+
+    def layer(weigh, finish=add_up, project=project):
+        """A layer whose weights are `weigh(scores, d, c)` of scores not yet scaled."""
+
+        def run(x, *matrices):
+            q, k, v = (project(x, w) for w in matrices[:3])
+            weights = weigh(q @ k.mT, q.shape[-1], x.shape[-1])
+            return finish(weights @ v, matrices[3])
+
+        return run
+
+    def scaled(scores, d, c):
+        return (scores / d**0.5).softmax(-1)
+
+    def case(b, t, c, h, d, seed):
+        matrices = draw(3, h, c, d, seed=seed) / c**0.5
+        return draw(b, t, c, seed=seed + 1), *matrices, draw(h, d, c, seed=seed + 2)
 
     compare(
         answer,
-        as_axes("b t (h d) -> b h t d"),
-        [(draw(2, 5, 12), 3), (draw(3, 7, 8, seed=1), 2), (draw(1, 2, 20, seed=2), 5)],
+        layer(scaled),
+        [case(2, 5, 12, 3, 4, 0), case(3, 7, 8, 2, 5, 3), case(1, 4, 6, 5, 3, 6)],
         {
-            "the shape is right, but one head's rows mix positions: cut c into"
-            " (h d) first, then move h": (
-                lambda x, h: x.reshape(x.shape[0], h, x.shape[1], -1)
+            "the scores are not scaled: divide them by the root of d": layer(
+                lambda scores, d, c: scores.softmax(-1)
             ),
-            "a head got every n-th channel: its channels lie side by side": as_axes(
-                "b t (d h) -> b h t d"
+            "divide by the root of a head's d features, not of all c channels": layer(
+                lambda scores, d, c: (scores / c**0.5).softmax(-1)
             ),
-            "cut, but not moved: this is (b t h d)": as_axes("b t (h d) -> b t h d"),
-            "cut the wrong way round and not moved: this is (b t d h)": as_axes(
-                "b t (d h) -> b t d h"
+            "divide by the root of d, not by d": layer(
+                lambda scores, d, c: (scores / d).softmax(-1)
             ),
-            "positions and features are swapped: this is (b h d t)": as_axes(
-                "b t (h d) -> b h d t"
+            "the softmax is missing": layer(lambda scores, d, c: scores / d**0.5),
+            "each query shares 100% among its keys: softmax runs over the last axis": (
+                layer(lambda scores, d, c: (scores / d**0.5).softmax(-2))
             ),
-            "the heads come before the batch: this is (h b t d)": as_axes(
-                "b t (h d) -> h b t d"
+            "queries and keys are swapped: a row of scores belongs to a query": layer(
+                lambda scores, d, c: scaled(scores.mT, d, c)
             ),
-            "batch and heads were joined: keep four axes": as_axes(
-                "b t (h d) -> (b h) t d"
+            "the scores of all heads were added up: each head has a softmax of its"
+            " own": layer(lambda scores, d, c: scaled(scores.sum(1, True), d, c)),
+            "the weights of all heads were averaged: each head uses its own": layer(
+                lambda scores, d, c: scaled(scores, d, c).mean(1, keepdim=True)
             ),
-            "these are the heads one by one: stack them as axis 1": (
-                lambda x, h: x.chunk(h, -1)
+            "a causal mask was used: here every token may see every other": layer(
+                lambda scores, d, c: scaled(
+                    scores + torch.full_like(scores, -torch.inf).triu(1), d, c
+                )
+            ),
+            "the shares of the heads are averaged: add them up": layer(
+                scaled, lambda heads, w: add_up(heads, w) / len(w)
+            ),
+            "these are the shares of the heads, (b h t c): add them up": layer(
+                scaled, lambda heads, w: heads @ w
+            ),
+            "the output matrices are missing: this is (b h t d)": layer(
+                scaled, lambda heads, w: heads
+            ),
+            "the heads stand side by side, but the output matrices are missing": layer(
+                scaled, lambda heads, w: rearrange(heads, "b h t d -> b t (h d)")
+            ),
+            "(h c d) was reshaped as if c stood first: move h behind c before you"
+            " join it with d": layer(
+                scaled,
+                project=lambda x, w: rearrange(
+                    x @ w.reshape(x.shape[-1], -1), "b t (h d) -> b h t d", h=len(w)
+                ),
             ),
         },
-        "split_heads: cut the channels, then move the heads",
+        "split_heads: every head reads all channels, and adds its own share",
     )
 
 
@@ -127,63 +172,95 @@ def merge_heads(answer) -> None:
 
 
 def induction_scores(answer) -> None:
-    """`answer(weights, n)`: each head's mean weight on the token after the copy."""
+    """`answer(weights, tokens)`: each head's mean weight on what followed a copy."""
 
-    def along(weights, shift, first):
-        queries = torch.arange(first, weights.shape[1])
-        return weights[:, queries, queries - shift].mean(-1)
+    def after(tokens, shift=1, later=False):
+        """(t s): whether key s stands `shift` places after an earlier copy of t."""
+        t = torch.arange(len(tokens))
+        copy = t - shift
+        there = (copy >= 0) & (copy < len(tokens))
+        same = tokens[copy.clamp(0, len(tokens) - 1)] == tokens[:, None]
+        return same & there & (later | (copy < t[:, None]))
 
-    def right(w, n):
-        return along(w, n - 1, n)
+    def mean(weights, where):
+        return (weights * where).sum(-1)[:, where.any(-1)].mean(-1)
 
+    def right(weights, tokens):
+        return mean(weights, after(tokens))
+
+    def wrapped(tokens):
+        earlier = torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril()
+        return (tokens.roll(1) == tokens[:, None]) & earlier
+
+    def first(where):
+        return where & (where.cumsum(-1) == 1)
+
+    def previous(weights, tokens):
+        return weights.diagonal(-1, 1, 2)
+
+    cases = [[5, 2, 2, 7, 5, 2], [1, 0, 3, 1, 4, 0, 1, 1, 3], [8, 6, 8, 8, 6, 9, 8, 4]]
     compare(
         answer,
         right,
         [
-            (draw(3, 7, 7).softmax(-1), 4),
-            (draw(2, 10, 10, seed=1).softmax(-1), 5),
-            (draw(4, 9, 9, seed=2).softmax(-1), 7),
+            (draw(h, len(case), len(case), seed=h).softmax(-1), torch.tensor(case))
+            for h, case in zip((3, 2, 4), cases, strict=True)
         ],
         {
-            "this looks at the earlier copy itself: what comes next is one further": (
-                lambda w, n: along(w, n, n)
+            "this looks at the earlier copy itself: what came next is one further": (
+                lambda w, x: mean(w, after(x, 0))
             ),
-            "this is the token before the copy: what comes next is one *after* it": (
-                lambda w, n: along(w, n + 1, n + 1)
+            "this is the token before the copy: what came next is one *after* it": (
+                lambda w, x: mean(w, after(x, -1))
             ),
-            "these are the weights on the previous token": lambda w, n: along(w, 1, n),
-            "these are the weights of the tokens on themselves": (
-                lambda w, n: along(w, 0, n)
+            "nothing stands before the first token: `roll` brings the last one there": (
+                lambda w, x: mean(w, wrapped(x))
             ),
-            "the query before the second round is counted too: begin at n": (
-                lambda w, n: along(w, n - 1, n - 1)
+            "copies that come later count too: only earlier ones should": (
+                lambda w, x: mean(w, after(x, later=True))
             ),
-            "the first query of the second round is left out: begin at n": (
-                lambda w, n: along(w, n - 1, n + 1)
+            "a token may be the right one for itself, as the second of two equal ones:"
+            " s may be t": lambda w, x: mean(w, after(x).tril(-1)),
+            "only the last of the earlier copies counts: take all of them": (
+                lambda w, x: mean(w, first(after(x).flip(-1)).flip(-1))
+            ),
+            "only the first of the earlier copies counts: take all of them": (
+                lambda w, x: mean(w, first(after(x)))
+            ),
+            "the mean is over all queries: leave out those without an earlier copy": (
+                lambda w, x: (w * after(x)).sum(-1).mean(-1)
+            ),
+            "the mean is over all queries but the first: leave out all those without an"
+            " earlier copy": lambda w, x: (w * after(x)).sum(-1)[:, 1:].mean(-1),
+            "the sum over the queries: take their mean": (
+                lambda w, x: (w * after(x)).sum((-2, -1))
+            ),
+            "the mean over all pairs: add up a query's right keys, then take the mean"
+            " over the queries": lambda w, x: w[:, after(x)].mean(-1),
+            "the mean over all pairs, right or not: add up a query's right keys, then"
+            " take the mean over the queries": (
+                lambda w, x: (w * after(x)).mean((-2, -1))
+            ),
+            "a query's right keys are averaged: add up their weights": (
+                lambda w, x: (
+                    ((w * after(x)).sum(-1) / after(x).sum(-1))[:, after(x).any(-1)]
+                ).mean(-1)
+            ),
+            "this takes the largest of a query's right keys: add up all of them": (
+                lambda w, x: (w * after(x)).amax(-1)[:, after(x).any(-1)].mean(-1)
             ),
             "queries and keys are swapped: weights are (h t s), queries first": (
-                lambda w, n: right(w.mT, n)
+                lambda w, x: right(w.mT, x)
             ),
             "one number for each head is wanted, not one for all": (
-                lambda w, n: right(w, n).mean()
+                lambda w, x: right(w, x).mean()
             ),
-            "the sum over the queries: take their mean": (
-                lambda w, n: right(w, n) * (w.shape[1] - n)
+            "one number for each head is wanted: take the mean over the queries": (
+                lambda w, x: (w * after(x)).sum(-1)
             ),
-            "the sum is divided by n - 1: the queries may be fewer or more": (
-                lambda w, n: right(w, n) * (w.shape[1] - n) / (n - 1)
-            ),
-            "the sum is divided by n: the game may have been cut off, with fewer"
-            " queries": lambda w, n: right(w, n) * (w.shape[1] - n) / n,
-            "the distance to the right token is n - 1, wherever the game was cut off": (
-                lambda w, n: along(w, w.shape[1] - n, n)
-            ),
-            "the first round is as long as n says, not half of the sequence": (
-                lambda w, n: right(w, (w.shape[1] + 1) // 2)
-            ),
-            "the mean over all queries: only those of the second round count": (
-                lambda w, n: right(w, n) * (w.shape[1] - n) / w.shape[1]
+            "these are the weights on the previous token": (
+                lambda w, x: previous(w, x).mean(-1)
             ),
         },
-        "induction_scores: where the token after the earlier copy stands",
+        "induction_scores: the tokens that followed the same token before",
     )

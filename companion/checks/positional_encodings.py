@@ -108,89 +108,71 @@ def neighbours(answer) -> None:
 
 
 def buckets(answer) -> None:
-    """`answer(distance)`: T5's bucket, of 32, for each distance."""
+    """`answer(distance, n_buckets, max_distance)`: T5's buckets in both directions."""
 
-    def rule(distance, whole=torch.floor, span=8.0):  # without a limit at either end
-        part = (distance.clamp(min=16) / 16).log() / math.log(span)
-        return torch.where(distance < 16, distance, 16 + whole(16 * part).long())
+    def right(distance, n, furthest):
+        return relative_buckets(distance, n, furthest, causal=False)
 
-    def even(distance):
-        return torch.where(distance < 16, distance, 16 + (distance - 16) // 7)
+    def growth(away, exact, furthest):  # how far the exact distances lie behind: 0 to 1
+        return (away / exact).log() / math.log(furthest / exact)
 
-    compare(
-        answer,
-        relative_buckets,
-        [(torch.arange(128),), (torch.arange(400),), (torch.arange(-9, 128),)],
-        {
-            "beyond 15 each distance still has a bucket of its own: let them widen": (
-                lambda distance: distance.clamp(0, 31)
-            ),
-            "beyond 15 all buckets are equally wide: divide the logarithm evenly": (
-                lambda distance: even(distance).clamp(0, 31)
-            ),
-            "a bucket begins where the logarithm reaches it: cut off, don't round": (
-                lambda distance: rule(distance, torch.round).clamp(0, 31)
-            ),
-            "a bucket begins where the logarithm reaches it: round down, not up": (
-                lambda distance: rule(distance, torch.ceil).clamp(0, 31)
-            ),
-            "the buckets widen too fast: from 16 to 128 the logarithm grows by log(8),"
-            " not log(128)": lambda distance: rule(distance, span=128).clamp(0, 31),
-            "there are buckets beyond 31: the last one has no end": (
-                lambda distance: rule(distance).clamp(min=0)
-            ),
-            "keys after the query count like those before it: theirs is bucket 0": (
-                lambda distance: relative_buckets(distance.abs())
-            ),
-            "keys after the query have negative buckets: theirs is bucket 0": (
-                lambda distance: rule(distance).clamp(max=31)
-            ),
-            "these are floats: a bucket is the index of a row, a whole number": (
-                lambda distance: relative_buckets(distance).float()
-            ),
-        },
-        "buckets: exact up close, coarse farther off",
-    )
+    def halves(part=growth, whole=torch.floor, limit=True, size=torch.abs):
+        def bucket(distance, n, furthest):
+            half, exact, away = n // 2, n // 4, size(distance)
+            far = whole(exact * part(away.clamp(min=exact), exact, furthest)).long()
+            one = torch.where(away < exact, away, exact + far)
+            return half * (distance < 0) + (one.clamp(max=half - 1) if limit else one)
 
-
-def next_positions(answer) -> None:
-    """`answer(cached, n_new)`: (b) tokens so far -> (b t), positions of the next."""
-
-    def right(cached, n_new):
-        return cached[:, None] + torch.arange(n_new)
-
-    def like(stream):
-        return lambda cached, n: right(stream(cached).expand(len(cached)), n)
+        return bucket
 
     compare(
         answer,
         right,
-        [(torch.tensor([3, 5]), 3), (torch.tensor([9, 2, 4]), 1)],
+        [
+            (torch.arange(-140, 140), 32, 100),
+            (torch.arange(60, -80, -1).view(7, 20), 20, 50),
+            (torch.arange(-300, 200), 24, 200),
+        ],
         {
-            "every piece begins at 0 again: it goes on where its stream stopped": (
-                lambda cached, n: torch.arange(n).expand(len(cached), n)
+            "all buckets serve the keys before the query: the upper half is for the"
+            " others": relative_buckets,
+            "keys after the query count like those before: theirs is the upper half": (
+                lambda distance, *sizes: right(distance.abs(), *sizes)
             ),
-            "one too far: with 5 cached, at 0 to 4, the next position is 5": (
-                lambda cached, n: right(cached, n) + 1
+            "keys after the query share one bucket: it is the size that counts there": (
+                halves(size=lambda distance: distance.clamp(min=0))
             ),
-            "one too early: with 5 cached, at 0 to 4, the next position is 5": (
-                lambda cached, n: right(cached, n) - 1
+            "one too low after the query: the bucket of -3 is that of 3 plus a half": (
+                halves(
+                    size=lambda distance: torch.where(distance < 0, ~distance, distance)
+                )
             ),
-            "all streams go on from the longest: each has a count of its own": like(
-                torch.max
+            "the halves have changed places: the lower one is for 0, 1, 2 and so on": (
+                lambda distance, n, furthest: (
+                    (right(distance, n, furthest) + n // 2) % n
+                )
             ),
-            "all streams go on from the first: each has a count of its own": like(
-                lambda cached: cached[:1]
+            "each distance has a bucket of its own: in each half, let half of them"
+            " widen": halves(lambda away, exact, _: away / exact - 1, torch.round),
+            "the wide buckets are equally wide: each begins a factor farther out": (
+                halves(lambda away, exact, most: (away - exact) / (most - exact))
             ),
-            "only one position a stream: there are n_new of them": (
-                lambda cached, n: cached[:, None]
+            "the wide buckets begin too early: round down, not to the nearest": (
+                halves(whole=torch.round)
             ),
-            "the shape is (t b): a row is a stream": lambda cached, n: (
-                right(cached, n).T
+            "the wide buckets begin too early: round down, not up": (
+                halves(whole=torch.ceil)
             ),
-            "these are floats: a position is a whole number": (
-                lambda cached, n: right(cached, n).float()
+            "the buckets widen too fast: all factors together lead from the first wide"
+            " distance to max_distance, not from 1": halves(
+                lambda away, exact, most: (away / exact).log() / math.log(most)
+            ),
+            "there are too many buckets: the last of each half has no end": (
+                halves(limit=False)
+            ),
+            "these are floats: a bucket is the index of a row, a whole number": (
+                lambda *case: right(*case).float()
             ),
         },
-        "next_positions: no pointer, nothing to put back",
+        "buckets: exact up close, coarse farther off, on both sides",
     )

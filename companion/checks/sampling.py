@@ -2,7 +2,7 @@
 
 import torch
 
-from ..sampling import temperature, top_k, top_p
+from ..sampling import temperature, top_k
 from .compare import compare, draw
 
 
@@ -26,9 +26,6 @@ def scaled(answer) -> None:
             ),
             "the sum is that of the whole tensor: each row sums to 1, so sum over the"
             " last axis": lambda p, t: p ** (1 / t) / (p ** (1 / t)).sum(),
-            "the sum runs over the first axis: each row sums to 1, so take the last": (
-                lambda p, t: p ** (1 / t) / (p ** (1 / t)).sum(0)
-            ),
             "below 1 is sharper: the power is 1 / t, not t": (
                 lambda p, t: right(p, 1 / t)
             ),
@@ -89,14 +86,8 @@ def penalty(answer) -> None:
             "0.7 goes off whatever is asked for: take `amount`": (
                 lambda z, seen, a: right(z, seen, 0.7)
             ),
-            "1 goes off whatever is asked for: take `amount`": (
-                lambda z, seen, a: right(z, seen, 1)
-            ),
             "only the last token of `seen` pays: all of them do": (
                 lambda z, seen, a: right(z, seen[-1:], a)
-            ),
-            "only the first token of `seen` pays: all of them do": (
-                lambda z, seen, a: right(z, seen[:1], a)
             ),
             "it is the other way round: those that were not seen pay": (
                 lambda z, seen, a: z - a * ~where(z, seen)
@@ -115,72 +106,94 @@ def penalty(answer) -> None:
     )
 
 
-def nucleus(answer) -> None:
-    """`answer(logits, p)`: top-p for logits (v) in any order."""
+class Counting:
+    """Stands for a model: from at most `window` of n tokens it makes the next."""
 
-    def kept(logits, keep, hidden=-torch.inf):
-        return logits.masked_fill(~keep, hidden)
+    def __init__(self, n: int, window: int):
+        self.n, self.window = n, window
 
-    def before(logits):
-        """For each token the chance of all that are likelier."""
-        return logits.softmax(-1) @ (logits[:, None] > logits).float()
+    def __repr__(self) -> str:
+        return f"a model of {self.n} tokens"
 
-    def after(logits):
-        return 1 - logits.softmax(-1) - before(logits)
+    def __call__(self, tokens: list[int]) -> int:
+        if not 0 < len(tokens) <= self.window:
+            raise ValueError(f"`after` takes 1 to {self.window}, not {len(tokens)}")
+        return sum((i + 1) * (x + 1) for i, x in enumerate(tokens)) % self.n
 
-    def n_kept(logits, p):
-        return int(top_p(logits, p).isfinite().sum())
 
-    def in_order(logits, p):
-        return top_p(logits.sort(descending=True).values, p)
+def write(answer) -> None:
+    """`answer(after, prompt, n_new, window)`: new tokens, from the last `window`."""
 
-    def gathered(logits, p):
-        return in_order(logits, p).gather(-1, logits.argsort(descending=True))
+    def loop(seen):
+        def writes(after, prompt, n_new, window):
+            new = []
+            for _ in range(n_new):
+                new.append(after(seen([*prompt, *new], window, len(prompt))))
+            return new
+
+        return writes
+
+    right = loop(lambda tokens, window, n: tokens[-window:])
+    compare(
+        answer,
+        right,
+        [
+            (Counting(7, 3), [2, 5], 6, 3),
+            (Counting(11, 5), [1, 4, 9, 3, 8, 2], 9, 5),
+            (Counting(13, 2), [6], 4, 2),
+        ],
+        {
+            "the model is shown the first `window` tokens, which never change: show the"
+            " last": loop(lambda tokens, window, n: tokens[:window]),
+            "the model is shown the prompt again and again: append what it gives": (
+                loop(lambda tokens, window, n: tokens[:n][-window:])
+            ),
+            "the model is shown one token only: it may see the last `window`": (
+                loop(lambda tokens, window, n: tokens[-1:])
+            ),
+            "the window is one too narrow: the last `window` tokens are seen": (
+                loop(lambda tokens, window, n: tokens[-max(1, window - 1) :])
+            ),
+            "the prompt is returned too: only the new tokens are asked for": (
+                lambda after, prompt, *sizes: prompt + right(after, prompt, *sizes)
+            ),
+        },
+        "write: the window moves along with the text",
+    )
+
+
+def entropy(answer) -> None:
+    """`answer(logits)`: the entropy of softmax(logits) over the last axis, in nats."""
+
+    def right(z):
+        return torch.special.entr(z.softmax(-1)).sum(-1)
+
+    def surprise(z):
+        return -z.log_softmax(-1)
 
     compare(
         answer,
-        top_p,
-        [
-            (torch.tensor([0.0, 1.0, 3.0]), 0.9),
-            (draw(9), 0.6),
-            (draw(6, seed=1), 0.95),
-            (2 * draw(7, seed=2), 0.3),
-        ],
+        right,
+        [(top_k(2 * draw(3, 6), 4),), (draw(2, 4, 5, seed=1),), (draw(7, seed=2),)],
         {
-            "the logits come back sorted: put each where its token is": in_order,
-            "`gather` reads from these places: to put each logit back in its place,"
-            " write with `scatter`": gathered,
-            "the token that crosses p is dropped: look at the sum before it": (
-                lambda z, p: kept(z, before(z) + z.softmax(-1) <= p)
+            "0 times infinity is not a number: what has no chance adds nothing": (
+                lambda z: (z.softmax(-1) * surprise(z)).sum(-1)
             ),
-            "one too many stays: the one that crosses p is the last": (
-                lambda z, p: top_k(z, min(n_kept(z, p) + 1, len(z)))
+            "these are bits: take the natural logarithm": (
+                lambda z: right(z) / torch.tensor(2.0).log()
             ),
-            "the sum runs in the order of the tokens: sort by likelihood first": (
-                lambda z, p: kept(z, z.softmax(-1).cumsum(-1) - z.softmax(-1) < p)
+            "the sign is wrong: a surprise is minus the logarithm": lambda z: -right(z),
+            "this is a mean over the tokens, without their chances: weigh each by its"
+            " own": lambda z: surprise(z).masked_fill(z.isinf(), 0).mean(-1),
+            "this is a mean: the chances are the weights already, so sum": (
+                lambda z: right(z) / z.shape[-1]
             ),
-            "the sum begins with the unlikeliest: sort with `descending=True`": (
-                lambda z, p: kept(z, after(z) < p)
+            "this is the surprise at the likeliest alone: all count, by their chance": (
+                lambda z: surprise(z).amin(-1)
             ),
-            "this keeps single tokens above a chance: sum the chances": (
-                lambda z, p: kept(z, z.softmax(-1) >= 1 - p)
+            "logits of -inf have become 0, a likely one: they have no chance": (
+                lambda z: right(z.masked_fill(z.isinf(), 0))
             ),
-            "this keeps single tokens that have p alone: sum the chances": (
-                lambda z, p: kept(z, z.softmax(-1) >= p)
-            ),
-            "this is min-p, a bar for each token by itself: sum the chances": (
-                lambda z, p: kept(z, z.softmax(-1) >= p * z.softmax(-1).max())
-            ),
-            "what is cut off has the logit 0, a likely one: it should be -inf": (
-                lambda z, p: kept(z, top_p(z, p).isfinite(), 0)
-            ),
-            "these are chances: give the logits that stay": (
-                lambda z, p: top_p(z, p).softmax(-1)
-            ),
-            "this is the mask: give the logits, -inf where it cuts": (
-                lambda z, p: top_p(z, p).isfinite()
-            ),
-            "nothing is cut off": lambda z, p: z,
         },
-        "nucleus: the smallest set that reaches p, every token in its place",
+        "entropy: what has no chance adds nothing",
     )

@@ -67,6 +67,45 @@ WRONG = [
     ),
     (checks.one_query, companion.attention, "it stops with ValueError"),
     (
+        checks.one_query,
+        lambda q, k, v: (
+            (e := (k @ q / len(q) ** 0.5).exp()) / e.sum() @ v  # overflows
+        ),
+        "take away the largest first",
+    ),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: masked(q @ k.mT, band(q.shape[-2], n)) @ v,
+        "the scale is missing",
+    ),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: (scores_of(q, k) * band(q.shape[-2], n)).softmax(-1) @ v,
+        "has the score 0",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: (torch.arange(n) < lengths[:, None] - 1)[:, None, None],
+        "one key too few",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: (
+            torch.arange(n) < lengths.clamp(min=1)[:, None]  # never empty
+        )[:, None, None],
+        "it gives 1, wanted 0",
+    ),
+    (
+        checks.softmax_gradient,
+        lambda w, e: w * (e + (w * e).sum(-1, keepdim=True)),
+        "a sign",
+    ),
+    (
+        checks.softmax_gradient,
+        lambda w, e: w * (e - e.sum(-1, keepdim=True)),
+        "weighted by the weights",
+    ),
+    (
         checks.window_attention,
         lambda q, k, v, n: scores_of(q, k).softmax(-1) * band(q.shape[-2], n) @ v,
         "applied after softmax",

@@ -107,6 +107,17 @@ def lost(x, attention, feed_forward, norms):
     return x + feed_forward(norms[1](between))
 
 
+def first_replaced(x, attention, feed_forward, norms):
+    x = norms[0](x)
+    x = x + attention(x)
+    return x + feed_forward(norms[1](x))
+
+
+def norm_of_branch(x, attention, feed_forward, norms):
+    x = x + norms[0](attention(x))
+    return x + norms[1](feed_forward(x))
+
+
 def five_arguments(x, attention, feed_forward, norms, mask):
     return x
 
@@ -122,6 +133,8 @@ WRONG = [
     (checks.block_count, lambda c: 12 * c * c + 4 * c, "9c is missing"),
     (checks.block_count, lambda c: 12 * c * c + 8 * c, "5c is missing"),
     (checks.block_count, lambda c: 12 * c * c + 10 * c, "3c is missing"),
+    (checks.block_count, lambda c: 12 * c * c + 5 * c, "8c is missing"),
+    (checks.block_count, lambda c: 12 * c * c + 15 * c, "belongs to the model"),
     (checks.block_count, lambda c: 11 * c * c + 12 * c, "output projection"),
     (checks.block_count, lambda c: 8 * c * c + 13 * c, "one up, one down"),
     (checks.block_count, lambda c: 6 * c * c + 10 * c, "four times as wide"),
@@ -171,6 +184,8 @@ WRONG = [
     ),
     (checks.fixed_block, thrown_away, "thrown away"),
     (checks.fixed_block, replaced, "replaced x"),
+    (checks.fixed_block, first_replaced, "only the first norm"),
+    (checks.fixed_block, norm_of_branch, "what the branch gives"),
     (checks.fixed_block, half, "feed-forward layer still reads x without norm"),
     (checks.fixed_block, other_half, "attention still reads x without norm"),
     (checks.fixed_block, swapped, "changed places"),
@@ -179,6 +194,7 @@ WRONG = [
     (checks.fixed_block, without_sum, "not added"),
     (checks.fixed_block, in_place, "changes its input"),
     (checks.fold, lambda g, b, w, o: (w * g[:, None], o + w @ b), "outputs"),
+    (checks.fold, lambda g, b, w, o: (w / g, o + w @ b), "divided out"),
     (checks.fold, lambda g, b, w, o: (w * g, o), "bias of the norm is lost"),
     (checks.fold, lambda g, b, w, o: (w * g, o + (w * g) @ b), "after the gain"),
     (checks.fold, lambda g, b, w, o: (w * g, o + b), "through the weight"),

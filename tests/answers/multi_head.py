@@ -3,24 +3,47 @@
 import torch
 from einops import rearrange
 
+import companion
 from companion import checks
+from companion.attention import softmax
 
 
 def my_count(d_model, n_heads, bias):
     return 4 * d_model * (d_model + bias)
 
 
-def my_split(x, n_heads):
-    return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
+def my_split_heads(x, w_queries, w_keys, w_values, w_output):
+    q, k, v = (
+        torch.einsum("btc,hcd->bhtd", x, w) for w in (w_queries, w_keys, w_values)
+    )
+    heads = companion.attention(q, k, v)
+    return torch.einsum("bhtd,hdc->btc", heads, w_output)
+
+
+def looped_split_heads(x, w_queries, w_keys, w_values, w_output):
+    out = 0
+    for wq, wk, wv, wo in zip(w_queries, w_keys, w_values, w_output, strict=True):
+        scores = (x @ wq) @ (x @ wk).mT / wq.shape[-1] ** 0.5
+        out = out + scores.softmax(-1) @ (x @ wv) @ wo
+    return out
+
+
+def broadcast_split_heads(x, w_queries, w_keys, w_values, w_output):
+    q, k, v = (x[:, None] @ w for w in (w_queries, w_keys, w_values))
+    heads = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    return heads.transpose(1, 2).flatten(2) @ w_output.flatten(0, 1)
 
 
 def my_merge(heads):
     return heads.transpose(1, 2).flatten(2)
 
 
-def my_induction_scores(weights, n):
-    queries = torch.arange(n, weights.shape[1])
-    return weights[:, queries, queries - n + 1].mean(-1)
+def my_induction_scores(weights, tokens):
+    right = tokens.roll(1) == tokens[:, None]
+    right[:, 0] = False
+    right = right & companion.causal_mask(len(tokens))
+    on_right = (weights * right).sum(-1)
+    return on_right[:, right.any(-1)].mean(-1)
 
 
 def counted_by_head(d_model, n_heads, bias):
@@ -29,39 +52,115 @@ def counted_by_head(d_model, n_heads, bias):
     return n_heads * head + (d_model if bias else 0)
 
 
-def looped_induction_scores(weights, n):
-    t = weights.shape[1]
-    return torch.stack(
-        [sum(w[q, q - n + 1] for q in range(n, t)) / (t - n) for w in weights]
-    )
+def looped_induction_scores(weights, tokens):
+    scores = []
+    for head in weights.tolist():
+        found = []
+        for t, row in enumerate(head):
+            places = [s for s in range(1, t + 1) if tokens[s - 1] == tokens[t]]
+            if places:
+                found.append(sum(row[s] for s in places))
+        scores.append(sum(found) / len(found))
+    return torch.tensor(scores)
+
+
+def shifted_induction_scores(weights, tokens):
+    copies = (tokens[:, None] == tokens).tril(-1)  # key s is an earlier copy of t
+    right = torch.nn.functional.pad(copies[:, :-1], (1, 0))
+    asked = copies.any(-1)
+    return torch.einsum("hts,ts->h", weights, right.float()) / asked.sum()
 
 
 RIGHT = [
     (checks.head_parameters, my_count),
     (checks.head_parameters, counted_by_head),
     (checks.head_parameters, lambda c, h, bias: torch.tensor(my_count(c, h, bias))),
-    (checks.split_heads, my_split),
-    (checks.split_heads, lambda x, h: torch.stack(x.chunk(h, -1), 1)),
-    (
-        checks.split_heads,
-        lambda x, h: x.view(*x.shape[:2], h, -1).permute(0, 2, 1, 3).contiguous(),
-    ),
+    (checks.split_heads, my_split_heads),
+    (checks.split_heads, looped_split_heads),
+    (checks.split_heads, broadcast_split_heads),
     (checks.merge_heads, my_merge),
     (checks.merge_heads, lambda heads: torch.cat([*heads.unbind(1)], -1)),
     (checks.merge_heads, lambda heads: rearrange(heads, "b h t d -> b t (h d)")),
     (checks.induction_scores, my_induction_scores),
     (checks.induction_scores, looped_induction_scores),
-    (checks.induction_scores, lambda w, n: w[:, n:].diagonal(1, 1, 2).mean(-1)),
+    (checks.induction_scores, shifted_induction_scores),
 ]
 
 
-def diagonal(offset, reduce=torch.mean):
-    """The weights on a diagonal that begins at the second round's first query."""
-    return lambda w, n: reduce(w[:, n:].diagonal(offset, 1, 2), -1)
+def split_by(weigh, scale=lambda d, c: d**0.5):
+    """The layer of exercise 3 with other weights or another scale."""
+
+    def layer(x, w_queries, w_keys, w_values, w_output):
+        q, k, v = (x[:, None] @ w for w in (w_queries, w_keys, w_values))
+        weights = weigh(q @ k.mT / scale(q.shape[-1], x.shape[-1]))
+        return torch.einsum("bhtd,hdc->btc", weights @ v, w_output)
+
+    return layer
 
 
-def previous_token(weights, n):
-    return weights.diagonal(-1, 1, 2)[:, n - 1 :].mean(-1)
+def shares(x, w_queries, w_keys, w_values, w_output):
+    q, k, v = (x[:, None] @ w for w in (w_queries, w_keys, w_values))
+    return companion.attention(q, k, v) @ w_output
+
+
+def side_by_side(x, w_queries, w_keys, w_values, w_output):
+    q, k, v = (x[:, None] @ w for w in (w_queries, w_keys, w_values))
+    return companion.attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+def one_head_for_all(x, w_queries, w_keys, w_values, w_output):
+    q, k, v = (
+        torch.einsum("btc,hcd->btd", x, w) for w in (w_queries, w_keys, w_values)
+    )
+    heads = companion.attention(q, k, v)
+    return torch.einsum("btd,hdc->btc", heads, w_output)
+
+
+def reshaped(x, w_queries, w_keys, w_values, w_output):
+    h, c, d = w_queries.shape
+    q, k, v = (
+        (x @ w.reshape(c, h * d)).unflatten(-1, (h, d)).transpose(1, 2)
+        for w in (w_queries, w_keys, w_values)
+    )
+    heads = companion.attention(q, k, v).transpose(1, 2).flatten(2)
+    return heads @ w_output.reshape(h * d, c)
+
+
+def only_slices(x, w_queries, w_keys, w_values, w_output):
+    h, c, d = w_queries.shape
+    parts = x.unflatten(-1, (h, -1)).transpose(1, 2)
+    return companion.attention(parts, parts, parts).transpose(1, 2).flatten(2)
+
+
+def induction(where, reduce=None):
+    """Scores on the keys that `where(copies)` chooses, copies (t s) of each token."""
+
+    def scores(weights, tokens):
+        right = where(tokens[:, None] == tokens)
+        if reduce:
+            return reduce(weights, right)
+        return (weights * right).sum(-1)[:, right.any(-1)].mean(-1)
+
+    return scores
+
+
+def followers(copies):
+    return torch.nn.functional.pad(copies.tril(-1)[:, :-1], (1, 0))
+
+
+def last_follower(copies):
+    right = followers(copies)
+    return right & (right.flip(-1).cumsum(-1).flip(-1) == 1)
+
+
+def unmasked(copies):
+    return torch.nn.functional.pad(copies[:, :-1], (1, 0))
+
+
+def first_round(weights, tokens):
+    n = len(tokens) // 2
+    queries = torch.arange(n, len(tokens))
+    return weights[:, queries, queries - n + 1].mean(-1)
 
 
 WRONG = [
@@ -111,30 +210,35 @@ WRONG = [
         "the other way round",
     ),
     (checks.head_parameters, lambda c, h, bias: 624, "c = 20, h = 5, bias = False"),
+    (checks.split_heads, split_by(softmax, lambda d, c: 1), "are not scaled"),
+    (checks.split_heads, split_by(softmax, lambda d, c: c**0.5), "not of all c"),
+    (checks.split_heads, split_by(softmax, lambda d, c: d), "not by d"),
+    (checks.split_heads, split_by(lambda s: s), "softmax is missing"),
+    (checks.split_heads, split_by(lambda s: s.softmax(-2)), "over the last axis"),
+    (checks.split_heads, split_by(lambda s: softmax(s.mT)), "are swapped"),
     (
         checks.split_heads,
-        lambda x, h: x.reshape(len(x), h, x.shape[1], -1),
-        "mix positions",
+        split_by(lambda s: softmax(s.sum(1, keepdim=True))),
+        "a softmax of its own",
     ),
-    (checks.split_heads, lambda x, h: x.unflatten(-1, (h, -1)), "not moved"),
     (
         checks.split_heads,
-        lambda x, h: rearrange(x, "b t (d h) -> b h t d", h=h),
-        "every n-th channel",
+        split_by(lambda s: softmax(s).mean(1, keepdim=True)),
+        "weights of all heads were averaged",
     ),
-    (checks.split_heads, lambda x, h: my_split(x, h).mT, "swapped"),
-    (checks.split_heads, lambda x, h: None, "return"),
-    (checks.split_heads, lambda x, h: x.unflatten(-1, (-1, h)), "cut the wrong way"),
-    (checks.split_heads, lambda x, h: torch.stack(x.chunk(h, -1)), "before the batch"),
-    (checks.split_heads, lambda x, h: my_split(x, h).flatten(0, 1), "four axes"),
-    (checks.split_heads, lambda x, h: [*x.chunk(h, -1)], "stack them as axis 1"),
-    (checks.split_heads, lambda x, h: x.view(2, 5, 3, 4).mT, r"the shape is \(2, 5, 4"),
     (
         checks.split_heads,
-        lambda x, h: x.view(2, 5, 3, 4).transpose(1, 2),
-        r"x \(3, 7, 8\), h = 2: it stops with RuntimeError",
+        split_by(lambda s: softmax(s + torch.full(s.shape, -torch.inf).triu(1))),
+        "a causal mask",
     ),
-    (checks.split_heads, lambda x, h: my_split(x, 3), "stops with RuntimeError"),
+    (checks.split_heads, shares, r"\(b h t c\): add them up"),
+    (checks.split_heads, lambda *w: shares(*w).mean(1), "shares .* averaged"),
+    (checks.split_heads, side_by_side, "side by side, but the output"),
+    (checks.split_heads, reshaped, "as if c stood first"),
+    (checks.split_heads, one_head_for_all, r"at \[0, 0, 0\] it gives"),
+    (checks.split_heads, only_slices, "wanted|stops with"),
+    (checks.split_heads, lambda x, *w: None, "return"),
+    (checks.split_heads, lambda x, *w: x, r"at \[0, 0, 0\] it gives"),
     (checks.merge_heads, lambda x: x.permute(0, 2, 3, 1).flatten(2), "interleaved"),
     (
         checks.merge_heads,
@@ -152,63 +256,76 @@ WRONG = [
         "stops with RuntimeError: view size is not compatible",
     ),
     (checks.merge_heads, lambda x: x, r"the shape is \(2, 3, 5, 4\), wanted"),
-    (checks.induction_scores, diagonal(0), "earlier copy itself"),
-    (checks.induction_scores, diagonal(1, torch.sum), "sum over the queries"),
-    (checks.induction_scores, previous_token, "previous token"),
-    (checks.induction_scores, lambda w, n: my_induction_scores(w.mT, n), "swapped"),
+    (checks.induction_scores, induction(lambda same: same.tril(-1)), "copy itself"),
     (
         checks.induction_scores,
-        lambda w, n: my_induction_scores(w, n).mean(),
-        "for each head",
-    ),
-    (
-        checks.induction_scores,
-        lambda w, n: w[:, n + 1 :].diagonal(0, 1, 2).mean(-1),
+        induction(lambda same: torch.nn.functional.pad(same[:, 1:], (0, 1)).tril(-2)),
         "before the copy",
     ),
     (
         checks.induction_scores,
-        lambda w, n: w.diagonal(0, 1, 2)[:, n:].mean(-1),
-        "on themselves",
+        induction(lambda same: same.roll(1, -1).tril()),
+        "`roll` brings the last one",
+    ),
+    (checks.induction_scores, induction(unmasked), "copies that come later"),
+    (
+        checks.induction_scores,
+        induction(lambda same: followers(same).tril(-1)),
+        "s may be t",
+    ),
+    (checks.induction_scores, induction(last_follower), "only the last"),
+    (
+        checks.induction_scores,
+        induction(lambda x: followers(x) & (followers(x).cumsum(-1) == 1)),
+        "only the first of",
     ),
     (
         checks.induction_scores,
-        lambda w, n: w[:, n:].diagonal(1, 1, 2)[:, 1:].mean(-1),
-        "is left out: begin at n",
+        induction(followers, lambda w, right: (w * right).sum(-1).mean(-1)),
+        "over all queries: leave out",
     ),
     (
         checks.induction_scores,
-        lambda w, n: w[:, n:].diagonal(1, 1, 2).sum(-1) / (n - 1),
-        "divided by n - 1",
+        induction(followers, lambda w, right: (w * right).sum((1, 2))),
+        "sum over the queries",
     ),
     (
         checks.induction_scores,
-        lambda w, n: w[:, n:].diagonal(1, 1, 2).sum(-1) / n,
-        "divided by n:",
+        induction(followers, lambda w, right: w[:, right].mean(-1)),
+        "the mean over all pairs: add up",
     ),
     (
         checks.induction_scores,
-        lambda w, n: w[:, n:].diagonal(1, 1, 2).sum(-1) / w.shape[1],
-        "the mean over all queries",
+        induction(followers, lambda w, right: (w * right).mean((1, 2))),
+        "all pairs, right or not",
     ),
     (
         checks.induction_scores,
-        lambda w, n: w.diagonal(n - w.shape[1], 1, 2)[:, 2 * n - w.shape[1] :].mean(-1),
-        "wherever the game was cut off|it gives",
+        induction(
+            followers, lambda w, r: ((w * r).sum(-1) / r.sum(-1))[:, r.any(-1)].mean(-1)
+        ),
+        "are averaged: add up",
     ),
     (
         checks.induction_scores,
-        lambda w, n: my_induction_scores(w, (w.shape[1] + 1) // 2),
-        "not half of the sequence",
+        induction(followers, lambda w, r: (w * r).amax(-1)[:, r.any(-1)].mean(-1)),
+        "the largest of a query's",
+    ),
+    (checks.induction_scores, lambda w, x: my_induction_scores(w.mT, x), "swapped"),
+    (
+        checks.induction_scores,
+        lambda w, x: my_induction_scores(w, x).mean(),
+        "for each head is wanted, not one",
     ),
     (
         checks.induction_scores,
-        lambda w, n: w.diagonal(-3, 1, 2)[:, 1:].mean(-1),
-        r"w \(2, 10, 10\), n = 5: at \[0\] it gives",
+        induction(followers, lambda w, right: (w * right).sum(-1)),
+        "take the mean over the queries",
     ),
     (
         checks.induction_scores,
-        lambda w, n: w.diagonal(1 - n, 1, 2).mean(-1),
-        "begin at n",
+        lambda w, x: w.diagonal(-1, 1, 2).mean(-1),
+        "previous token",
     ),
+    (checks.induction_scores, first_round, r"w \(3, 6, 6\)|weights \(3, 6, 6\)"),
 ]

@@ -22,17 +22,47 @@ def from_here(cached, n_new):
     return cached[:, None] + torch.arange(n_new)
 
 
-def logarithmic(distance):
-    part = (distance.clamp(min=16) / 16).log() / math.log(8)
-    return torch.where(distance < 16, distance, (16 + 16 * part).long())
+def both(distance, n, most):
+    return relative_buckets(distance, n, most, causal=False)
 
 
-def one_by_one(distance):
+def logarithmic(whole=torch.floor, span=lambda exact, most: most / exact, limit=True):
+    """T5's rule by logarithms, with its usual slips."""
+
+    def buckets(distance, n, most):
+        exact, away = n // 4, distance.abs()
+        part = (away.clamp(min=exact) / exact).log() / math.log(span(exact, most))
+        far = exact + whole(exact * part).long()
+        far = far.clamp(max=n // 2 - 1) if limit else far
+        return torch.where(away < exact, away, far) + (distance < 0) * (n // 2)
+
+    return buckets
+
+
+def counted(distance, n, most):
+    exact = n // 4
+    begins = [*range(exact)]
+    begins += [exact * (most / exact) ** (i / exact) for i in range(exact)]
+    return sum((distance.abs() >= begin).long() for begin in begins[1:]) + n // 2 * (
+        distance < 0
+    )
+
+
+def one_by_one(distance, n, most):
     def bucket(d):
-        far = 16 + int(16 * math.log(max(d, 16) / 16, 8))
-        return max(d, 0) if d < 16 else min(far, 31)
+        exact, away = n // 4, abs(d)
+        far = exact + int(exact * math.log(max(away, exact) / exact, most / exact))
+        return n // 2 * (d < 0) + (away if away < exact else min(far, n // 2 - 1))
 
-    return torch.tensor([bucket(d) for d in distance.tolist()])
+    flat = [bucket(d) for d in distance.flatten().tolist()]
+    return torch.tensor(flat).view(distance.shape)
+
+
+def equally_wide(distance, n, most):
+    exact, away = n // 4, distance.abs()
+    far = exact + (away - exact) * exact // (most - exact)
+    one = torch.where(away < exact, away, far).clamp(max=n // 2 - 1)
+    return one + (distance < 0) * (n // 2)
 
 
 def complex_product(x, positions):
@@ -90,10 +120,11 @@ RIGHT = [
             x, p, 10_000 ** (-torch.arange(0, x.shape[-1], 2) / x.shape[-1])
         ),
     ),
-    (checks.buckets, relative_buckets),
-    (checks.buckets, lambda distance: logarithmic(distance).clamp(0, 31)),
-    (checks.buckets, lambda distance: relative_buckets(distance).int()),
+    (checks.buckets, both),
+    (checks.buckets, logarithmic()),
+    (checks.buckets, counted),
     (checks.buckets, one_by_one),
+    (checks.buckets, lambda *case: both(*case).int()),
     (checks.next_positions, from_here),
     (
         checks.next_positions,
@@ -174,52 +205,51 @@ WRONG = [
     ),
     (checks.neighbours, turned(overwriting), "made of the new a"),
     (checks.neighbours, in_place, "changes its input"),
-    (checks.buckets, lambda z: z.clamp(0, 31), "bucket of its own"),
+    (checks.buckets, lambda z, n, most: relative_buckets(z, n, most), "for the others"),
+    (checks.buckets, lambda z, n, most: both(z.abs(), n, most), "count like those"),
     (
         checks.buckets,
-        lambda z: torch.where(z < 16, z, 16 + (z - 16) // 7).clamp(0, 31),
-        "divide the logarithm",
-    ),
-    (checks.buckets, lambda z: logarithmic(z).clamp(min=0), "has no end"),
-    (checks.buckets, lambda z: relative_buckets(z.abs()), "count like those"),
-    (checks.buckets, lambda z: logarithmic(z).clamp(max=31), "negative buckets"),
-    (
-        checks.buckets,
-        lambda z: torch.where(
-            z < 16,
-            z,
-            16 + (16 * (z.clamp(min=16) / 16).log() / math.log(8)).round().long(),
-        ).clamp(0, 31),
-        "cut off, don't round",
+        lambda z, n, most: both(z.clamp(min=0), n, most) + n // 2 * (z < 0),
+        "share one bucket",
     ),
     (
         checks.buckets,
-        lambda z: torch.where(
-            z < 16,
-            z,
-            16 + (16 * (z.clamp(min=16) / 16).log() / math.log(8)).ceil().long(),
-        ).clamp(0, 31),
-        "round down, not up",
+        lambda z, n, most: (
+            torch.where(z < 0, both(z + 1, n, most), both(z, n, most))
+            + n // 2 * (z == -1)
+        ),
+        "one too low",
     ),
     (
         checks.buckets,
-        lambda z: torch.where(
-            z < 16, z, (16 + 16 * (z.clamp(min=16) / 16).log() / math.log(128)).long()
-        ).clamp(0, 31),
-        r"not log\(128\)",
-    ),
-    (checks.buckets, lambda z: relative_buckets(z).float(), "these are floats"),
-    (
-        checks.buckets,
-        lambda z: torch.where(
-            z < 16, z, 16 + 16 * (z.clamp(min=16) / 16).log() / math.log(8)
-        ).clamp(0, 31),
-        "the dtype is torch.float32, wanted torch.int64",
+        lambda z, n, most: both(z.abs(), n, most) + n // 2 * (z >= 0),
+        "have changed places",
     ),
     (
         checks.buckets,
-        lambda z: relative_buckets(z).clamp(max=30),
-        r"for z \(128,\): at \[113\] it gives 30, wanted 31",
+        lambda z, n, most: z.abs().clamp(max=n // 2 - 1) + n // 2 * (z < 0),
+        "bucket of its own",
+    ),
+    (checks.buckets, equally_wide, "equally wide"),
+    (checks.buckets, logarithmic(torch.round), "not to the nearest"),
+    (checks.buckets, logarithmic(torch.ceil), "not up"),
+    (checks.buckets, logarithmic(span=lambda exact, most: most), "widen too fast"),
+    (checks.buckets, logarithmic(limit=False), "has no end"),
+    (checks.buckets, lambda *case: both(*case).float(), "these are floats"),
+    (
+        checks.buckets,
+        lambda z, n, most: relative_buckets(z, n // 2, most),
+        r"at \[0\] it gives 0, wanted 31",
+    ),
+    (
+        checks.buckets,
+        lambda z, n, most: both(z, 32, 128),
+        r"for z \(280,\), n = 32, most = 100: at \[50\] it gives 30, wanted 31",
+    ),
+    (
+        checks.buckets,
+        lambda z, n, most: both(z, n, most) + n // 2 * (z == 0),
+        r"at \[140\] it gives 16, wanted 0",
     ),
     (
         checks.next_positions,

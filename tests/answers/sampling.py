@@ -1,8 +1,9 @@
 """Right and wrong answers to the exercises of chapter 06."""
 
+import math
+
 import torch
 
-import companion
 from companion import checks
 
 INF = float("inf")
@@ -51,55 +52,53 @@ def ruled_out(logits, seen, amount):
     return result
 
 
-def right_nucleus(logits, p):
-    chances, kept, total = logits.softmax(-1), [], 0.0
-    for token in logits.argsort(descending=True).tolist():
-        kept.append(token)
-        total += chances[token].item()
-        if total >= p:
-            break
-    result = torch.full_like(logits, -INF)
-    result[kept] = logits[kept]
-    return result
+def right_write(after, prompt, n_new, window):
+    tokens = prompt[-window:]
+    new = []
+    while len(new) < n_new:
+        new.append(after(tokens))
+        tokens = (tokens + new[-1:])[-window:]
+    return new
 
 
-def shifted_nucleus(logits, p):
-    values, tokens = logits.sort(descending=True)
-    remove = values.softmax(-1).cumsum(-1) >= p
-    remove = torch.cat([torch.tensor([False]), remove[:-1]])
-    return logits.index_fill(0, tokens[remove], -INF)
+def from_the_front(after, prompt, n_new, window):
+    tokens = list(prompt)
+    for _ in range(n_new):
+        tokens.append(after(tokens[:window]))
+    return tokens[len(prompt) :]
 
 
-def stays_sorted(logits, p):
-    values = logits.sort(descending=True).values
-    chances = values.softmax(-1)
-    return values.masked_fill(chances.cumsum(-1) - chances >= p, -INF)
+def all_of_it(after, prompt, n_new, window):
+    tokens = list(prompt)
+    for _ in range(n_new):
+        tokens.append(after(tokens))
+    return tokens[len(prompt) :]
 
 
-def drops_the_crossing_one(logits, p):
-    result = right_nucleus(logits, p)
-    last = result.masked_fill(result == -INF, INF).argmin()
-    result[last] = -INF
-    return result
+def in_the_prompt(after, prompt, n_new, window):
+    for _ in range(n_new):
+        prompt.append(after(prompt[-window:]))
+    return prompt[-n_new:]
 
 
-def one_too_many(logits, p):
-    values, tokens = logits.sort(descending=True)
-    remove = (values.softmax(-1).cumsum(-1) >= p).roll(2)
-    remove[:2] = False
-    return logits.index_fill(0, tokens[remove], -INF)
+def seen(width):
+    def writes(after, prompt, n_new, window):
+        tokens = list(prompt)
+        for _ in range(n_new):
+            tokens.append(after(tokens[-width(window) :]))
+        return tokens[len(prompt) :]
+
+    return writes
 
 
-def unlikeliest_first(logits, p):
-    values, tokens = logits.sort()
-    chances = values.softmax(-1)
-    remove = chances.cumsum(-1) - chances >= p
-    return logits.index_fill(0, tokens[remove], -INF)
+def by_hand(logits):
+    rows = logits.reshape(-1, logits.shape[-1]).softmax(-1).tolist()
+    sums = [-sum(p * math.log(p) for p in row if p) for row in rows]
+    return torch.tensor(sums).reshape(logits.shape[:-1])
 
 
-def unsorted(logits, p):
-    chances = logits.softmax(-1)
-    return logits.masked_fill(chances.cumsum(-1) - chances >= p, -INF)
+def literal(logits):
+    return -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)
 
 
 RIGHT = [
@@ -107,14 +106,15 @@ RIGHT = [
     (checks.scaled, lambda p, t: torch.nn.functional.normalize(powers(p, t), 1, -1)),
     (checks.penalty, right_penalty),
     (checks.penalty, lambda z, s, a: z - a * is_in(s, len(z))),
-    (checks.nucleus, right_nucleus),
-    (checks.nucleus, shifted_nucleus),
-    (checks.nucleus, companion.top_p),
+    (checks.write, right_write),
+    (checks.write, seen(lambda window: window)),
+    (checks.entropy, by_hand),
+    (checks.entropy, lambda z: torch.distributions.Categorical(logits=z).entropy()),
+    (checks.entropy, lambda z: literal(z.clamp(min=-1e4))),
 ]
 WRONG = [
     (checks.scaled, lambda p, t: p ** (1 / t), "chances do not sum to 1"),
     (checks.scaled, lambda p, t: powers(p, t) / powers(p, t).sum(), "whole tensor"),
-    (checks.scaled, lambda p, t: powers(p, t) / powers(p, t).sum(0), "take the last"),
     (checks.scaled, lambda p, t: powers(p, t).softmax(-1), "softmax takes logits"),
     (checks.scaled, lambda p, t: (p / t).softmax(-1), "take the logarithm first"),
     (checks.scaled, lambda p, t: p / t, "chances get a power"),
@@ -135,11 +135,9 @@ WRONG = [
     (checks.penalty, in_place, "changes its input"),
     (checks.penalty, lambda z, s, a: right_penalty(z, s, -a), "was added"),
     (checks.penalty, lambda z, s, a: right_penalty(z, s, 0.7), "0.7 goes off"),
-    (checks.penalty, lambda z, s, a: right_penalty(z, s, 1), "^penalty: 1 goes off"),
     (checks.penalty, divided, "raises a negative logit"),
     (checks.penalty, lambda z, s, a: z - a, "every token pays"),
     (checks.penalty, lambda z, s, a: right_penalty(z, s[-1:], a), "only the last"),
-    (checks.penalty, lambda z, s, a: right_penalty(z, s[:1], a), "only the first"),
     (
         checks.penalty,
         lambda z, s, a: right_penalty(z, {*range(len(z))} - {*s}, a),
@@ -149,38 +147,36 @@ WRONG = [
     (checks.penalty, lambda z, s, a: z * a ** is_in(s, len(z)), "this multiplies"),
     (checks.penalty, lambda z, s, a: z.clone(), "nothing has changed"),
     (checks.penalty, lambda z, s, a: in_place(z.clone(), s, a)[:, None], "the shape"),
-    (checks.nucleus, stays_sorted, "come back sorted"),
+    (checks.write, from_the_front, "show the last"),
+    (checks.write, all_of_it, "`after` takes 1 to 3, not 4"),
+    (checks.write, in_the_prompt, "changes its input"),
+    (checks.write, seen(lambda window: 1), "one token only"),
+    (checks.write, seen(lambda window: window - 1 or 1), "one too narrow"),
     (
-        checks.nucleus,
-        lambda z, p: stays_sorted(z, p).gather(-1, z.argsort(descending=True)),
-        "write with `scatter`",
-    ),
-    (checks.nucleus, drops_the_crossing_one, "crosses p is dropped"),
-    (checks.nucleus, one_too_many, "one too many"),
-    (checks.nucleus, unsorted, "in the order of the tokens"),
-    (checks.nucleus, unlikeliest_first, "begins with the unlikeliest"),
-    (
-        checks.nucleus,
-        lambda z, p: z.masked_fill(z.softmax(-1) < 1 - p, -INF),
-        "above a chance",
+        checks.write,
+        lambda after, prompt, n, window: [after(prompt[-window:])] * n,
+        "again and again",
     ),
     (
-        checks.nucleus,
-        lambda z, p: z.masked_fill(z.softmax(-1) < p, -INF),
-        "have p alone",
+        checks.write,
+        lambda after, prompt, n, window: prompt + right_write(after, prompt, n, window),
+        "prompt is returned too",
     ),
-    (checks.nucleus, companion.min_p, "this is min-p"),
     (
-        checks.nucleus,
-        lambda z, p: right_nucleus(z, p).nan_to_num(neginf=0),
-        "should be -inf",
+        checks.write,
+        lambda after, prompt, n, window: right_write(after, prompt, n - 1, window),
+        "5 things, wanted 6",
     ),
-    (checks.nucleus, lambda z, p: right_nucleus(z, p).softmax(-1), "are chances"),
-    (checks.nucleus, lambda z, p: right_nucleus(z, p) > -INF, "this is the mask"),
-    (checks.nucleus, lambda z, p: z + 0, "nothing is cut off"),
+    (checks.entropy, literal, "what has no chance adds nothing"),
+    (checks.entropy, lambda z: by_hand(z) / math.log(2), "these are bits"),
+    (checks.entropy, lambda z: -by_hand(z), "sign is wrong"),
+    (checks.entropy, lambda z: by_hand(z) / z.shape[-1], "so sum"),
+    (checks.entropy, lambda z: by_hand(z.nan_to_num(neginf=0)), "a likely one"),
     (
-        checks.nucleus,
-        lambda z, p: right_nucleus(z, p).clamp(min=-1e9),
-        r"at \[0\] it gives -1000000000, wanted -inf",
+        checks.entropy,
+        lambda z: -z.log_softmax(-1).nan_to_num(neginf=0).mean(-1),
+        "without their chances",
     ),
+    (checks.entropy, lambda z: -z.log_softmax(-1).amax(-1), "likeliest alone"),
+    (checks.entropy, lambda z: torch.special.entr(z.softmax(-1)), "the shape is"),
 ]
