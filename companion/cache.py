@@ -1,4 +1,4 @@
-"""Key/value caches: keep what was computed. Five of them, one interface. Chapters 07, 10.
+"""Key/value caches: keep what was computed. Five, one interface. Chapters 07 and 10.
 
 A cache serves one layer. `append(keys, values)` takes the new (b h t d) ones and gives
 all that the new queries may need, (b h s d); `len(cache)` is the number of positions
