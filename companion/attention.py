@@ -179,8 +179,6 @@ class MultiHeadAttention(nn.Module):
         if isinstance(context, tuple):
             keys, values = context
         else:
-            if context is not None:
-                check_features(context, self.n_heads * self.d_head)
             keys, values = self.keys_and_values(x if context is None else context, turn)
         if cache is not None:
             keys, values = cache.append(keys, values)
@@ -198,6 +196,7 @@ class MultiHeadAttention(nn.Module):
         self, context: Tensor, turn: Callable | None = None
     ) -> tuple[Tensor, Tensor]:
         """What a context (b s c) offers, two tensors (b h s d): its keys and values."""
+        check_features(context, self.n_heads * self.d_head)
         keys = self.split(self.to_keys(context), turn)
         values = rearrange(
             self.to_values(context), "b s (h d) -> b h s d", d=self.d_head

@@ -441,3 +441,15 @@ def test_what_reads_a_file_refuses_a_damaged_one(name, spoil, tmp_path, monkeypa
         monkeypatch.setattr(module, name, spoiled, raising=False)
     with pytest.raises(ValueError, match="truncated or altered.*make lab"):
         c.tiny_shakespeare() if name == "SHAKESPEARE" else c.gpt2_tokenizer()
+
+
+def test_what_is_prepared_once_is_checked_too():
+    """`keys_and_values` and `read` are called without `forward`."""
+    config = c.GPTConfig(d_vocab=5, d_model=8, n_heads=2, n_layers=1)
+    prepared = (
+        c.MultiHeadAttention(8, 2).keys_and_values,
+        c.GPT(config, cross=True).read,
+    )
+    for prepare in prepared:
+        with pytest.raises(ValueError, match=r"it must be floats \(\.\.\. 8\)"):
+            prepare(torch.zeros(1, 3, 7))
