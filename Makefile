@@ -15,9 +15,6 @@ endif
 ifneq ($(shell cat $(VENV)/ready 2>/dev/null),$(CURDIR))
 $(shell rm -f $(VENV)/ready)
 endif
-# Threads that wait leave their core after about this many turns to whoever else wants
-# it. By default they turn far longer, and beside another busy process all is slow.
-export GOMP_SPINCOUNT ?= 1000
 SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
@@ -32,11 +29,16 @@ lab: data ## open the course in JupyterLab
 	$(PYTHON) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks/00_tokens.ipynb \
 		$$(test "$$(id -u)" = 0 && echo --allow-root)
 
+# Two processes with one thread each. Two threads of one process wait for each other in
+# a loop that keeps its core, and beside another busy process all becomes 5 to 50 times
+# slower; a shorter loop (GOMP_SPINCOUNT) costs an idle machine 10 to 20%.
+test: export OMP_NUM_THREADS := 1
 test: data ## run all tests, and all notebooks under strict nbval
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
-	$(PYTHON) -m pytest tests -n 2 --dist loadfile
-	$(PYTHON) -m pytest --nbval --nbval-current-env --nbval-cell-timeout=300 notebooks
+	$(PYTHON) -m pytest -n 2 --dist loadfile tests
+	$(PYTHON) -m pytest -n 2 --dist loadfile \
+		--nbval --nbval-current-env --nbval-cell-timeout=600 notebooks
 
 data: $(VENV)/ready ## set up: the environment, and the data in the cache
 	@$(PYTHON) -m companion
