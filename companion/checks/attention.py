@@ -1,5 +1,8 @@
 """Checks of chapter 01."""
 
+import functools
+import math
+
 import torch
 
 from ..attention import attention, attention_weights, causal_mask, padding_mask
@@ -7,51 +10,60 @@ from .compare import compare, draw
 
 
 def one_query(answer) -> None:
-    """`answer(query, keys, values)`: the values (s c) averaged for a query (d)."""
+    """`answer(query, keys, values)`: lists (d), (s d), (s c), and a list (c) comes."""
 
-    def averaged(scores):
-        return lambda q, k, v: scores(q, k).softmax(0) @ v
+    def taken(weights, of=lambda q, k, v: v):
+        def take(*lists):
+            q, k, v = map(torch.tensor, lists)
+            return (weights(q, k) @ of(q, k, v)).tolist()
+
+        return take
+
+    def shared(scores):
+        return taken(lambda q, k: scores(q, k).softmax(0))
+
+    def scaled(q, k):
+        return k @ q / len(q) ** 0.5
+
+    def case(s, d, c, size):
+        draws = size * draw(d, seed=s), size * draw(s, d, seed=d), draw(s, c, seed=c)
+        return tuple((10 * x).double().round().div(10).tolist() for x in draws)
+
+    small = [2.0, 1.0], [[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]], [[10.0], [20.0], [40.0]]
+
+    @functools.wraps(answer)
+    def finite(query, keys, values):
+        try:
+            return answer(query, keys, values)
+        except OverflowError:
+            return [math.nan for _ in values[0]]
 
     compare(
-        answer,
-        lambda q, k, v: attention(q[None], k, v)[0],
-        [
-            (2 * draw(8), 2 * draw(5, 8, seed=1), draw(5, 3, seed=2)),
-            (3 * draw(2), draw(7, 2, seed=3), draw(7, 4, seed=4)),
-            (99 * draw(4), 99 * draw(6, 4, seed=5), draw(6, 1, seed=6)),
-        ],
+        finite if callable(answer) else answer,
+        shared(scaled),
+        [small, case(5, 8, 3, 1), case(9, 6, 2, 99)],
         {
-            "e to a large score overflows: take away the largest first": (
-                lambda q, k, v: (e := (k @ q / len(q) ** 0.5).exp()) / e.sum() @ v
+            "e to a large score overflows: take away the largest first": taken(
+                lambda q, k: (e := scaled(q, k).exp()) / e.sum()
             ),
-            "the scale is missing: divide the scores by the root of d": averaged(
+            "the scale is missing: divide the scores by the root of d": shared(
                 lambda q, k: k @ q
             ),
-            "the scores are divided by d: take its root": averaged(
+            "the scores are divided by d: take its root": shared(
                 lambda q, k: k @ q / len(q)
             ),
-            "the scores are multiplied by the root of d: divide by it": averaged(
-                lambda q, k: k @ q * len(q) ** 0.5
+            "these are the weights: now average the values by them": taken(
+                lambda q, k: scaled(q, k).softmax(0), lambda q, k, v: torch.eye(len(k))
             ),
-            "the scale is the root of the features of a query, not of the number of"
-            " keys": averaged(lambda q, k: k @ q / len(k) ** 0.5),
-            "the scale is always the root of 8: take the length of the query": averaged(
-                lambda q, k: k @ q / 8**0.5
+            "the keys are averaged: they are only for finding, average the values": (
+                taken(lambda q, k: scaled(q, k).softmax(0), lambda q, k, v: k)
             ),
-            "the scores have the wrong sign: the best fit must get most": averaged(
-                lambda q, k: -k @ q / len(q) ** 0.5
+            "the values are summed by the scores: softmax is missing": taken(scaled),
+            "the scores are divided by their sum: raise e to them first": taken(
+                lambda q, k: scaled(q, k) / scaled(q, k).sum()
             ),
-            "these are the weights: now average the values by them": (
-                lambda q, k, v: (k @ q / len(q) ** 0.5).softmax(0)
-            ),
-            "the values are summed by the scores: softmax is missing": (
-                lambda q, k, v: k @ q / len(q) ** 0.5 @ v
-            ),
-            "only the value of the best key comes back: average all by softmax": (
-                lambda q, k, v: v[(k @ q).argmax()]
-            ),
-            "an axis too many, (1, c): for a single query it is (c)": (
-                lambda q, k, v: attention(q[None], k, v)
+            "the terms don't become shares: divide them by their sum": taken(
+                lambda q, k: (scaled(q, k) - scaled(q, k).amax()).exp()
             ),
         },
         "one_query: compare, scale, share out, average",
@@ -68,17 +80,18 @@ def window_attention(answer) -> None:
     def masked(mask):
         return lambda q, k, v, n: attention(q, k, v, mask(q, n))
 
-    first = (2 * draw(2, 3, 6, d, seed=i) for i, d in enumerate((5, 5, 4)))
-    second = (2 * draw(3, 2, 7, d, seed=d) for d in (3, 3, 5))
-    third = (2 * draw(1, 1, 4, d, seed=d) for d in (2, 2, 3))
+    def case(size, *shape, d):
+        return [size * draw(*shape, n, seed=i) for i, n in enumerate(d)]
+
     compare(
         answer,
         masked(seen),
-        [(*first, 3), (*second, 2), (*third, 9)],
+        [
+            (*case(2, 2, 3, 6, d=(5, 5, 4)), 3),
+            (*case(10, 3, 2, 7, d=(3, 3, 5)), 2),  # here -100 is not low enough
+            (*case(2, 1, 1, 4, d=(2, 2, 3)), 9),
+        ],
         {
-            "the scale is missing: divide the scores by the root of d": (
-                lambda q, k, v, n: masked(seen)(q * q.shape[-1] ** 0.5, k, v, n)
-            ),
             "what is hidden has the score 0, a likely one: it should be -inf": (
                 lambda q, k, v, n: (
                     (q @ k.mT * seen(q, n) / q.shape[-1] ** 0.5).softmax(-1) @ v
@@ -86,6 +99,11 @@ def window_attention(answer) -> None:
             ),
             "rows no longer sum to 1: is the mask applied after softmax?": (
                 lambda q, k, v, n: (attention_weights(q, k) * seen(q, n)) @ v
+            ),
+            "rows no longer sum to 1: is the window cut out after softmax?": (
+                lambda q, k, v, n: (
+                    (attention_weights(q, k, causal_mask(q.shape[-2])) * seen(q, n)) @ v
+                )
             ),
             "a position also sees those after it: the future is to hide": masked(
                 lambda q, n: seen(q, n) | seen(q, n).mT
@@ -116,10 +134,6 @@ def window_attention(answer) -> None:
 
 def pad_mask(answer) -> None:
     """`answer(lengths, n_keys)`: True at real keys, (b 1 1 s)."""
-
-    def queries_too(lengths, n):
-        return padding_mask(lengths, n) & padding_mask(lengths, n).mT
-
     compare(
         answer,
         padding_mask,
@@ -128,24 +142,17 @@ def pad_mask(answer) -> None:
             "queries are hidden instead of keys: the axes are (b 1 1 s)": (
                 lambda lengths, n: padding_mask(lengths, n).mT
             ),
-            "hide keys only: a row of filler may look at real tokens": queries_too,
+            "hide keys only: a row of filler may look at real tokens": (
+                lambda lengths, n: (m := padding_mask(lengths, n)) & m.mT
+            ),
             "the mask is upside down: True is where attention is allowed": (
                 lambda lengths, n: ~padding_mask(lengths, n)
             ),
-            "these are numbers: a mask is bool, as a comparison gives it": (
-                lambda lengths, n: padding_mask(lengths, n).float()
-            ),
-            "a mask (b s) is read as (t s): give it the axes (b 1 1 s)": (
-                lambda lengths, n: padding_mask(lengths, n)[:, 0, 0]
-            ),
-            "a mask (b 1 s) is read as (h t s): give it the axes (b 1 1 s)": (
-                lambda lengths, n: padding_mask(lengths, n)[:, 0]
+            "the axis of queries has length 1: filler is hidden from all alike": (
+                lambda lengths, n: padding_mask(lengths, n).repeat(1, 1, n, 1)
             ),
             "one key too many: with length 3 the keys 0, 1 and 2 are real": (
                 lambda lengths, n: torch.arange(n) <= lengths[:, None, None, None]
-            ),
-            "one key too few: with length 3 the keys 0, 1 and 2 are real": (
-                lambda lengths, n: torch.arange(n) < lengths[:, None, None, None] - 1
             ),
         },
         "pad_mask: filler is hidden from everybody",
@@ -153,12 +160,10 @@ def pad_mask(answer) -> None:
 
 
 def softmax_gradient(answer) -> None:
-    """`answer(weights, error)`: the gradient of the scores (t s)."""
+    """`answer(weights, g)`: the gradient of the scores (t s)."""
 
-    def right(weights, error):
-        softmax = torch.nn.functional.softmax
-        vjp = torch.autograd.functional.vjp
-        return vjp(lambda scores: softmax(scores, -1), weights.log(), error)[1]
+    def right(w, g):
+        return w * g - torch.einsum("ti,tj,tj->ti", w, w, g)
 
     def total(x, dim=-1):
         return x.sum(dim, keepdim=True)
@@ -169,8 +174,10 @@ def softmax_gradient(answer) -> None:
         [
             (draw(3, 5).softmax(-1), draw(3, 5, seed=1)),
             (draw(4, 4, seed=2).softmax(-1), draw(4, 4, seed=3)),
+            (torch.eye(6)[[2, 5]], draw(2, 6, seed=4)),
         ],
         {
+            "these are rates: multiply each by its g": lambda w, e: w * (1 - w),
             "only i = j is counted: a score moves the other weights of its row too": (
                 lambda w, e: w * (1 - w) * e
             ),
@@ -178,7 +185,7 @@ def softmax_gradient(answer) -> None:
             "the factor in front is missing: each bracket is multiplied by w": (
                 lambda w, e: e - total(w * e)
             ),
-            "the sign is turned: the error itself counts positive": (
+            "the sign is turned: g itself counts positive": (
                 lambda w, e: w * (total(w * e) - e)
             ),
             "a sign: what the whole row would gain is taken away, not added": (
@@ -188,12 +195,6 @@ def softmax_gradient(answer) -> None:
             "the sum runs over the queries: softmax was over the last axis": (
                 lambda w, e: w * (e - total(w * e, 0))
             ),
-            "the sum runs over all rows at once: each has a softmax of its own": (
-                lambda w, e: w * (e - (w * e).sum())
-            ),
-            "take away the mean weighted by the weights, not the plain mean": (
-                lambda w, e: w * (e - e.mean(-1, keepdim=True))
-            ),
         },
-        "softmax_gradient: weight times error, less the weighted mean error of the row",
+        "softmax_gradient: weight times what g has more than the row's weighted mean",
     )

@@ -2,45 +2,38 @@
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 
-from ..attention import causal_mask, padding_mask
-from ..training import next_token_loss
-from .compare import compare, draw
+from ..attention import MultiHeadAttention, attention, padding_mask
+from .compare import Mistake, compare, difference, draw
 
 
 def shifted(answer) -> None:
     """`answer(answers, begin)`: what the decoder reads, from what it is to write."""
 
-    def right(answers, begin):
-        return F.pad(answers, (1, -1), value=begin)
+    def shift(by):
+        return lambda a, b: F.pad(a, by, value=b)
 
     compare(
         answer,
-        right,
+        shift((1, -1)),
         [
             (torch.tensor([[4, 7, 5, 1], [6, 6, 2, 1]]), 3),
             (torch.tensor([[5, 2, 9, 2, 8, 1], [7, 3, 3, 9, 6, 1], [2] * 6]), 4),
         ],
         {
             "nothing is shifted: the decoder reads the answer": lambda a, b: a,
-            "the last token has come round to the front: `begin` belongs there": (
-                lambda a, b: a.roll(1, 1)
-            ),
-            "one token too many: nothing is to be written after the last": (
-                lambda a, b: F.pad(a, (1, 0), value=b)
-            ),
-            "shifted the wrong way: a position reads what comes after its answer": (
-                lambda a, b: F.pad(a, (-1, 1), value=b)
-            ),
-            "the first token is overwritten: it must move to the second place": (
-                lambda a, b: F.pad(a[:, 1:], (1, 0), value=b)
-            ),
+            "the last token has come round to the front": lambda a, b: a.roll(1, 1),
+            "one token too many: after the last nothing is written": shift((1, 0)),
+            "shifted the wrong way: it reads what comes after": shift((-1, 1)),
+            "the first token is lost": lambda a, b: F.pad(a[:, 1:], (1, 0), value=b),
+            "`begin` stands at the end": lambda a, b: F.pad(a[:, :-1], (0, 1), value=b),
             "a 0 stands in front, not `begin`": lambda a, b: F.pad(a, (1, -1)),
-            "`begin` is always 3: take the argument": lambda a, b: right(a, 3),
-            "shifted from row to row: the axes are (b t), and the text runs along t": (
-                lambda a, b: F.pad(a, (0, 0, 1, -1), value=b)
+            "`begin` stands there twice": shift((2, -2)),
+            "shifted from row to row: each row is a text": shift((0, 0, 1, -1)),
+            "a row begins with the end of the row above: each begins with `begin`": (
+                lambda a, b: shift((1, -1))(a.flatten(), b).view_as(a)
             ),
-            "these are floats, tokens are integers": lambda a, b: right(a, b).float(),
         },
         "shifted: each position reads all that comes before its answer",
     )
@@ -49,12 +42,13 @@ def shifted(answer) -> None:
 def soft_targets(answer) -> None:
     """`answer(targets, d_vocab, smoothing)`: the probabilities of label smoothing."""
 
-    def hard(targets, v):
-        return F.one_hot(targets, v).float()
+    def hard(y, v, e=0):
+        return F.one_hot(y, v).float()
 
-    def right(targets, v, smoothing):
-        return (1 - smoothing) * hard(targets, v) + smoothing / v
+    def two(right, wrong=lambda v, e: e / v):  # of the right token, of the others
+        return lambda y, v, e: torch.where(hard(y, v) > 0, right(v, e), wrong(v, e))
 
+    right = two(lambda v, e: 1 - e + e / v)
     compare(
         answer,
         right,
@@ -63,22 +57,23 @@ def soft_targets(answer) -> None:
             (torch.tensor([[5, 0], [2, 2], [7, 1], [3, 6]]), 10, 0.3),
         ],
         {
-            "nothing is smoothed: spread a share over all": lambda y, v, e: hard(y, v),
+            "nothing is smoothed: spread a share over all": hard,
             "the share goes to the wrong tokens alone: here the right one gets its part"
-            " of it too": lambda y, v, e: torch.where(
-                hard(y, v) > 0, 1 - e, e / (v - 1)
-            ),
+            " of it too": two(lambda v, e: 1 - e, lambda v, e: e / (v - 1)),
             "the right token has too little: beside 1 - smoothing it gets its part of"
-            " the share": lambda y, v, e: torch.where(hard(y, v) > 0, 1 - e, e / v),
+            " the share": two(lambda v, e: 1 - e),
             "the sum is above 1: what is spread must be taken from the right token": (
-                lambda y, v, e: hard(y, v) + e / v
+                two(lambda v, e: 1 + e / v)
+            ),
+            "the sum is above 1: the right token gives the whole share, not a part": (
+                two(lambda v, e: 1 - e / v)
+            ),
+            "the sum is above 1, two conventions are mixed: divide by V for all": (
+                two(lambda v, e: 1 - e + e / v, lambda v, e: e / (v - 1))
             ),
             "every token gets the whole share: it is divided among all": (
-                lambda y, v, e: (1 - e) * hard(y, v) + e
+                two(lambda v, e: 1, lambda v, e: e)
             ),
-            "the right token keeps only the share: smoothing and the rest have changed"
-            " places": lambda y, v, e: right(y, v, 1 - e),
-            "smoothing is always 0.1 here": lambda y, v, e: right(y, v, 0.1),
             "the tokens are counted in the batch: there are d_vocab, also where the"
             " last never comes": lambda y, v, e: right(y, int(y.max()) + 1, e),
         },
@@ -89,8 +84,8 @@ def soft_targets(answer) -> None:
 def padded_loss(answer) -> None:
     """`answer(logits, targets, lengths)`: the mean loss of the real tokens."""
 
-    def real(targets, lengths):
-        return torch.arange(targets.shape[1]) < lengths[:, None]
+    def real(y, n):
+        return torch.arange(y.shape[1]) < n[:, None]
 
     def each(z, y):
         return -z.log_softmax(-1).gather(-1, y[..., None])[..., 0]
@@ -98,102 +93,107 @@ def padded_loss(answer) -> None:
     def kept(z, y, n):
         return each(z, y) * real(y, n)
 
-    def right(z, y, n):
-        return next_token_loss(z, y.masked_fill(~real(y, n), -100))
+    def right(z, y, n, more=0):
+        return float(kept(z, y, n + more).sum() / real(y, n + more).sum())
 
     first = 3 * draw(2, 5, 4), torch.tensor([[1, 0, 2, 0, 0], [2, 1, 3, 0, 2]])
-    second = torch.tensor([[4, 0, 0, 2, 0, 0], [3, 6, 5, 0, 4, 1], [5, 2, 0, 0, 0, 0]])
+    targets = torch.tensor([[4, 0, 0, 2, 0, 0], [3, 6, 5, 0, 4, 1], [5, 2, 0, 0, 0, 0]])
+    logits = 2 * draw(3, 6, 7, seed=1)
+    logits[1, 2, 5] = 200  # a real token that costs nothing
     compare(
         answer,
         right,
-        [
-            (*first, torch.tensor([2, 5])),
-            (2 * draw(3, 6, 7, seed=1), second, torch.tensor([4, 5, 1])),
-        ],
+        [(*first, torch.tensor([2, 5])), (logits, targets, torch.tensor([4, 5, 1]))],
         {
             "the padding counts too: leave it out": lambda z, y, n: each(z, y).mean(),
-            "divided by all tokens: the padded ones are in the number still": (
-                lambda z, y, n: kept(z, y, n).mean()
-            ),
+            "divided by all tokens, padding included": lambda *a: kept(*a).mean(),
             "each sequence counts the same here: each token should": (
                 lambda z, y, n: (kept(z, y, n).sum(1) / n).mean()
             ),
             "this is the sum: the mean is asked for": lambda *a: kept(*a).sum(),
-            "the real tokens are left out and the padding is kept": (
-                lambda z, y, n: each(z, y)[~real(y, n)].mean()
+            "divided by the number of sequences": lambda *a: kept(*a).sum() / len(a[2]),
+            "the padding costs still": lambda z, y, n: each(z, y).sum() / n.sum(),
+            "targets set to 0 are targets still: the loss must leave them out": (
+                lambda z, y, n: each(z, y * real(y, n)).mean()
+            ),
+            "logits set to 0 cost ln V still: leave out the loss": (
+                lambda z, y, n: each(z * real(y, n)[..., None], y).mean()
+            ),
+            "nan: leave out the loss, not the logits": lambda *a: 0 * torch.inf,
+            "counted where the loss isn't 0: a real token may cost nothing": (
+                lambda *a: kept(*a).sum() / (kept(*a) != 0).sum()
             ),
             "every token 0 is left out: a real one may be 0, only `lengths` says": (
                 lambda z, y, n: each(z, y)[y != 0].mean()
             ),
-            "one token too many: with length 2 the positions 0 and 1 are real": (
-                lambda z, y, n: right(z, y, n + 1)
-            ),
-            "logits of 0 are not free: they cost ln V; leave the padding out": (
-                lambda z, y, n: each(z * real(y, n)[..., None], y).mean()
-            ),
-            "the sign is turned: a loss is minus a logarithm": lambda *a: -right(*a),
+            "one token too many: length 2 means 0 and 1": lambda *a: right(*a, 1),
+            "one token too few: length 2 means 0 and 1": lambda *a: right(*a, -1),
         },
         "padded_loss: filling costs nothing",
     )
 
 
-def three_masks(answer) -> None:
-    """`answer(lengths, s, t)`: encoder (b 1 1 s), decoder (t t), across (b 1 1 s)."""
+def read_once(answer) -> None:
+    """`answer(layer, x, real)`: `look`, with the keys and values of x made once."""
 
-    def given(real, t):
-        return [real, causal_mask(t), real]
+    def cross(d_model):
+        layer = MultiHeadAttention(d_model, d_model // 4)
+        for i, weights in enumerate(layer.parameters()):
+            weights.data = draw(*weights.shape, seed=i) / 2
+        return layer
 
-    def right(lengths, s, t):
-        return given(padding_mask(lengths, s), t)
+    def tried(read):
+        def looks(x, real, y):
+            layer, made = cross(x.shape[-1]), []
+            for part in (layer.to_keys, layer.to_values):
+                part.register_forward_hook(lambda *_: made.append(1))
+            look = read(layer, x, real)
+            if not callable(look):
+                raise Mistake("read_once: it gives no function: return `look` itself")
+            found = [look(part) for part in (y[:, :1], y[:, 1:], y)]
+            again = len(made) > 2 and not difference(found, right(x, real, y)[:3])
+            return [*found, "made again" if again else "made once"]
 
-    def changed(*at, by):
-        return lambda *case: [
-            by(mask) if i in at else mask for i, mask in enumerate(right(*case))
-        ]
+        return looks
 
-    axis = "the padding lies on the axis of queries: real queries still see it"
-    down = "upside down: here True may attend"
-    compare(
-        answer,
-        right,
-        [(torch.tensor([2, 4, 3]), 4, 5), (torch.tensor([5, 1]), 7, 3)],
-        {
-            f"encoder and across: {axis}": changed(0, 2, by=lambda m: m.mT),
-            f"encoder: {axis}": changed(0, by=lambda m: m.mT),
-            f"across: {axis}": changed(2, by=lambda m: m.mT),
-            "encoder: filler is hidden as a query too: hide keys only, (b 1 1 s)": (
-                changed(0, by=lambda m: m & m.mT)
-            ),
-            "encoder: it is causal, but a source is read as a whole": (
-                changed(0, by=lambda m: m & causal_mask(m.shape[-1]))
-            ),
-            "across: the future is hidden here too, but the source is no future": (
-                lambda n, s, t: [
-                    *right(n, s, t)[:2],
-                    padding_mask(n, s) & torch.ones(t, s).tril().bool(),
-                ]
-            ),
-            f"all three are {down}": changed(0, 1, 2, by=lambda m: ~m),
-            f"encoder and across are {down}": changed(0, 2, by=lambda m: ~m),
-            f"decoder: it is {down}": changed(1, by=lambda m: ~m),
-            "decoder: it sees the future, not the past": changed(1, by=lambda m: m.mT),
-            "decoder: a position may see itself": changed(1, by=lambda m: m.tril(-1)),
-            "decoder: its size is the target's, t": lambda n, s, t: right(n, s, s),
-            "a mask (b s) would be read as (t s): the padding's axes are (b 1 1 s)": (
-                changed(0, 2, by=lambda m: m[:, 0, 0])
-            ),
-            "the width is that of the longest source: it is s, which may be more": (
-                lambda n, s, t: right(n, int(n.max()), t)
-            ),
-            "one key too many: with length 2 the keys 0 and 1 are real": (
-                lambda n, s, t: given(torch.arange(s) <= n.view(-1, 1, 1, 1), t)
-            ),
-            "these are numbers: a mask is bool, as a comparison gives it": (
-                changed(0, 1, 2, by=lambda m: m.float())
-            ),
-            "this is what is added to the scores (0 and -inf): the masks are bool": (
-                changed(0, 1, 2, by=lambda m: m.float().log())
-            ),
-        },
-        "three_masks: padded keys are hidden from all, the future from the past",
-    )
+    def once(a, x, r):
+        made = a.keys_and_values(x)
+        return lambda y: a(y, made, mask=r)
+
+    right = tried(once)
+
+    def heads(a, x, r, y):
+        return a.attend(a.split(a.to_queries(y)), *a.keys_and_values(x), r)
+
+    def whole(a, x, r, y):
+        return attention(a.to_queries(y), a.to_keys(x), a.to_values(x), r[:, 0])
+
+    mistakes = {
+        "keys or values are made anew at each look": lambda a, x, r, y: a(y, x, mask=r),
+        "the padding is seen: the attention needs `real`": lambda a, x, r, y: a(y, x),
+        "the target asks itself: keys and values come from x": lambda a, x, r, y: a(y),
+        "the source asks here: queries come from y": lambda a, x, r, y: a(x, y),
+        "keys and values have changed places": (
+            lambda a, x, r, y: a(y, a.keys_and_values(x)[::-1], mask=r)
+        ),
+        "the keys are given as values too": (
+            lambda a, x, r, y: a(y, (a.keys_and_values(x)[0],) * 2, mask=r)
+        ),
+        "the mask is upside down: True is seen": lambda a, x, r, y: a(y, x, mask=~r),
+        "the output matrix is missing": (
+            lambda *case: rearrange(heads(*case), "b h t d -> b t (h d)")
+        ),
+        "the heads are joined feature by feature: (h d), one head after another": (
+            lambda *c: c[0].to_output(rearrange(heads(*c), "b h t d -> b t (d h)"))
+        ),
+        "the heads are not cut: `split` does it": lambda *c: c[0].to_output(whole(*c)),
+    }
+    wrong = {
+        words: tried(lambda *given, look=look: lambda y: look(*given, y))
+        for words, look in mistakes.items()
+    }
+    first = draw(2, 5, 8), padding_mask(torch.tensor([3, 4]), 5), draw(2, 4, 8, seed=1)
+    mask = padding_mask(torch.tensor([6, 1, 4]), 7)
+    cases = [first, (draw(3, 7, 12), mask, draw(3, 3, 12, seed=1))]
+    given = tried(answer) if callable(answer) else answer
+    compare(given, right, cases, wrong, "read_once: the target grows, its source stays")

@@ -1,119 +1,48 @@
 """Checks of chapter 06."""
 
-import torch
+from dataclasses import dataclass
 
-from ..sampling import temperature, top_k
 from .compare import compare, draw
 
 
-def scaled(answer) -> None:
-    """`answer(chances, t)`: chances (... v) at temperature t."""
+def dart(answer) -> None:
+    """`answer(chances, u)`: the character in whose part of the line u falls."""
 
-    def right(p, t):
-        return temperature(p.log(), t).softmax(-1)
+    def part(hit):
+        return lambda p, u: int(hit(p.cumsum(-1), u).sum())
 
+    some = draw(1).new_tensor
     compare(
         answer,
-        right,
+        part(lambda ends, u: ends <= u),
         [
-            (draw(2, 5).softmax(-1), 0.5),
-            (draw(3, 4, seed=1).softmax(-1), 2.0),
-            (draw(6, seed=2).softmax(-1), 0.8),
+            (some([0.5, 0.25, 0.25]), 0.6),
+            (some([0.125, 0.25, 0.5, 0.0625, 0.0625]), 0.375),
+            (some([0.0, 0.75, 0.25]), 0.0),
+            (draw(7, seed=2).softmax(-1), 0.4),
         ],
         {
-            "the chances do not sum to 1: divide by their sum": (
-                lambda p, t: p ** (1 / t)
+            "this is the likeliest every time: the dart decides": (
+                lambda p, u: int(p.argmax())
             ),
-            "the sum is that of the whole tensor: each row sums to 1, so sum over the"
-            " last axis": lambda p, t: p ** (1 / t) / (p ** (1 / t)).sum(),
-            "below 1 is sharper: the power is 1 / t, not t": (
-                lambda p, t: right(p, 1 / t)
+            "the parts end at the running sums of the chances: hold u against those": (
+                lambda p, u: int((u >= p).sum())
             ),
-            "the power is 1 / t, not t, and then divide by the sum": (
-                lambda p, t: p**t
-            ),
-            "chances divided by t do not sum to 1, and the sum would undo it: logits"
-            " are divided, chances get a power": lambda p, t: p / t,
-            "it is the logits that are divided by t: take the logarithm first": (
-                lambda p, t: (p / t).softmax(-1)
-            ),
-            "nothing has changed: a factor goes away in the sum, a power stays": (
-                lambda p, t: p
-            ),
-            "these are the logits, divided: softmax makes chances of them": (
-                lambda p, t: p.log() / t
-            ),
-            "softmax takes logits, and these are powers of chances: divide by their"
-            " sum": lambda p, t: (p ** (1 / t)).softmax(-1),
+            "a dart on a border belongs to the part that begins there; else one at 0"
+            " could take a character without a chance": part(lambda ends, u: ends < u),
+            "this is the part whose end is nearest to u: the first that ends beyond u"
+            " is wanted": lambda p, u: int((p.cumsum(-1) - u).abs().argmin()),
         },
-        "scaled: a temperature is a power of the chances",
+        "dart: each character's part is as wide as its chance",
     )
 
 
-def penalty(answer) -> None:
-    """`answer(logits, seen, amount)`: amount less at every token seen, once."""
-
-    def where(logits, seen):
-        return torch.tensor([i in seen for i in range(len(logits))])
-
-    def right(logits, seen, amount):
-        return logits - amount * where(logits, seen)
-
-    def counted(logits, seen, amount):
-        return logits - amount * torch.tensor(
-            [seen.count(i) for i in range(len(logits))]
-        )
-
-    compare(
-        answer,
-        right,
-        [
-            (draw(6), [4, 1, 4], 0.7),
-            (draw(9, seed=1), [2, 8, 2, 0], 1.5),
-            (draw(5, seed=2), [3], 0.2),
-        ],
-        {
-            "a token that was seen twice pays twice: once is enough": counted,
-            "this divides, which raises a negative logit: subtract": (
-                lambda z, seen, a: torch.where(where(z, seen), z / a, z)
-            ),
-            "this multiplies: subtract the amount": (
-                lambda z, seen, a: torch.where(where(z, seen), z * a, z)
-            ),
-            "the amount was added: what was seen must get less likely": (
-                lambda z, seen, a: right(z, seen, -a)
-            ),
-            "0.7 goes off whatever is asked for: take `amount`": (
-                lambda z, seen, a: right(z, seen, 0.7)
-            ),
-            "only the last token of `seen` pays: all of them do": (
-                lambda z, seen, a: right(z, seen[-1:], a)
-            ),
-            "it is the other way round: those that were not seen pay": (
-                lambda z, seen, a: z - a * ~where(z, seen)
-            ),
-            "every token pays, which changes no chance: only those in `seen` do": (
-                lambda z, seen, a: z - a
-            ),
-            "what was seen is ruled out: it should only get less likely": (
-                lambda z, seen, a: z.masked_fill(where(z, seen), -torch.inf)
-            ),
-            "nothing has changed: is the result what is returned?": (
-                lambda z, seen, a: z
-            ),
-        },
-        "penalty: what was seen gets a little less likely",
-    )
-
-
+@dataclass
 class Counting:
     """Stands for a model: from at most `window` of n tokens it makes the next."""
 
-    def __init__(self, n: int, window: int):
-        self.n, self.window = n, window
-
-    def __repr__(self) -> str:
-        return f"a model of {self.n} tokens"
+    n: int
+    window: int
 
     def __call__(self, tokens: list[int]) -> int:
         if not 0 < len(tokens) <= self.window:
@@ -145,14 +74,12 @@ def write(answer) -> None:
         {
             "the model is shown the first `window` tokens, which never change: show the"
             " last": loop(lambda tokens, window, n: tokens[:window]),
-            "the model is shown the prompt again and again: append what it gives": (
-                loop(lambda tokens, window, n: tokens[:n][-window:])
+            "while the text is shorter than the window, length - window is negative:"
+            " Python counts that from the end": (
+                loop(lambda tokens, window, n: tokens[len(tokens) - window :])
             ),
-            "the model is shown one token only: it may see the last `window`": (
-                loop(lambda tokens, window, n: tokens[-1:])
-            ),
-            "the window is one too narrow: the last `window` tokens are seen": (
-                loop(lambda tokens, window, n: tokens[-max(1, window - 1) :])
+            "the window moves, but doesn't end at the last token": (
+                loop(lambda tokens, window, n: tokens[len(tokens) - n :][:window])
             ),
             "the prompt is returned too: only the new tokens are asked for": (
                 lambda after, prompt, *sizes: prompt + right(after, prompt, *sizes)
@@ -162,38 +89,112 @@ def write(answer) -> None:
     )
 
 
-def entropy(answer) -> None:
-    """`answer(logits)`: the entropy of softmax(logits) over the last axis, in nats."""
+def crossing(answer) -> None:
+    """`answer(chances, p)`: (... v) -> (...), the last character that top-p lets in."""
 
-    def right(z):
-        return torch.special.entr(z.softmax(-1)).sum(-1)
+    def token(place=lambda sums, p: (sums < p).sum(-1)):
+        def answer(c, p):
+            values, tokens = c.sort(dim=-1, descending=True)
+            places = place(values.cumsum(-1), p).clamp(0, c.shape[-1] - 1)
+            return tokens.gather(-1, places[..., None])[..., 0]
 
-    def surprise(z):
-        return -z.log_softmax(-1)
+        return answer
 
     compare(
         answer,
-        right,
-        [(top_k(2 * draw(3, 6), 4),), (draw(2, 4, 5, seed=1),), (draw(7, seed=2),)],
+        token(),
+        [
+            (draw(5).new_tensor([0.125, 0.5, 0.0625, 0.25, 0.0625]), 0.75),
+            ((2 * draw(3, 6, seed=3)).softmax(-1), 0.8),
+            (draw(2, 4, 8, seed=2).softmax(-1), 0.55),
+        ],
         {
-            "0 times infinity is not a number: what has no chance adds nothing": (
-                lambda z: (z.softmax(-1) * surprise(z)).sum(-1)
+            "this is a place in the sorted list: `sort` gives the characters too": (
+                lambda c, p: (c.sort(descending=True)[0].cumsum(-1) < p).sum(-1)
             ),
-            "these are bits: take the natural logarithm": (
-                lambda z: right(z) / torch.tensor(2.0).log()
+            "exactly p is enough: the sum has to reach p, not to pass it": (
+                token(lambda sums, p: (sums <= p).sum(-1))
             ),
-            "the sign is wrong: a surprise is minus the logarithm": lambda z: -right(z),
-            "this is a mean over the tokens, without their chances: weigh each by its"
-            " own": lambda z: surprise(z).masked_fill(z.isinf(), 0).mean(-1),
-            "this is a mean: the chances are the weights already, so sum": (
-                lambda z: right(z) / z.shape[-1]
+            "this one leaves the sum below p, but where it is the first: the next one"
+            " crosses": token(lambda sums, p: (sums < p).sum(-1) - 1),
+            "this is the first that has to go: the one before it crosses": (
+                token(lambda sums, p: (sums < p).sum(-1) + 1)
             ),
-            "this is the surprise at the likeliest alone: all count, by their chance": (
-                lambda z: surprise(z).amin(-1)
-            ),
-            "logits of -inf have become 0, a likely one: they have no chance": (
-                lambda z: right(z.masked_fill(z.isinf(), 0))
+            "the sum runs in the order of the vocabulary: the likeliest come first": (
+                lambda c, p: (c.cumsum(-1) < p).sum(-1)
             ),
         },
-        "entropy: what has no chance adds nothing",
+        "crossing: the one that lifts the sum to p stays",
+    )
+
+
+@dataclass
+class Language:
+    """Stands for a model: log-chances of n letters after a text that hasn't ended."""
+
+    n: int
+    end: int
+    seed: int
+
+    def __call__(self, text: list[int]) -> list[float]:
+        if self.end in text:
+            raise ValueError(f"{text} has ended: nothing comes after {self.end}")
+        seed = self.seed + sum((x + 1) * 10**i for i, x in enumerate(text))
+        return (1.5 * draw(self.n, seed=seed)).log_softmax(-1).tolist()
+
+
+def ending(answer) -> None:
+    """`answer(after, n_beams, n_new, end)`: beam search over texts that may end."""
+
+    def best(beams, n):
+        return sorted(beams, reverse=True)[:n]
+
+    def loop(keep=best, ended=lambda t, s: [(t, s)]):
+        def search(after, n_beams, n_new, end):
+            beams = [(0.0, [])]
+            for _ in range(n_new):
+                longer = []
+                for t, s in beams:
+                    new = [] if end in s else enumerate(after(s))
+                    longer += ended(t, s) if end in s else []
+                    longer += [(t + x, [*s, i]) for i, x in new]
+                beams = keep(longer, n_beams)
+            return beams
+
+        return search
+
+    def apart(stays):
+        """Ended texts wait outside; if one `stays`, its place is taken for good."""
+
+        def search(after, n_beams, n_new, end):
+            done = []
+
+            def keep(longer, n):
+                longer = best(longer, max(0, n - len(done))) if stays else longer
+                done.extend(beam for beam in best(longer, n) if end in beam[1])
+                return best([beam for beam in longer if end not in beam[1]], n)
+
+            return best(loop(keep)(after, n_beams, n_new, end) + done, n_beams)
+
+        return search
+
+    compare(
+        answer,
+        loop(),
+        [
+            (Language(4, 1, 10), 3, 5, 1),
+            (Language(3, 0, 2), 5, 4, 0),
+            (Language(6, 5, 3), 2, 6, 5),
+        ],
+        {
+            "a text that has ended is lost: it stays in the race as it is": (
+                loop(ended=lambda t, s: [])
+            ),
+            "an ended text takes one of the n_beams places: here it leaves its place to"
+            " another": apart(stays=False),
+            "an ended text keeps its place for good: likelier ones must oust it": (
+                apart(stays=True)
+            ),
+        },
+        "ending: a text that has ended waits for the others",
     )

@@ -27,13 +27,14 @@ def decode(answer) -> None:
 
     vocabularies = (
         BPETokenizer(merges).vocabulary
-        for merges in ([(98, 97), (256, 110)], [(98, 97)], [(0xC3, 0xA9)])
+        for merges in ([(98, 97), (256, 110)], [(98, 97)], [(0xC3, 0xA9)], [])
     )
+    tokens = [257, 0xC3, 0xA9], [97, 0xC3, 98, 256], [97, 256], [*"🦉!".encode()]
     parts = "half a character was decoded by itself: join the bytes of all tokens first"
     compare(
         safe if callable(answer) else answer,
         joined("utf-8", "replace"),
-        [*zip(vocabularies, ([257, 0xC3, 0xA9], [256, 0xC3], [97, 256]), strict=True)],
+        [*zip(vocabularies, tokens, strict=True)],
         {
             parts: apart("replace"),
             "broken bytes vanish: show them as U+FFFD, so that a fault is seen": joined(
@@ -134,7 +135,7 @@ def pieces(answer) -> None:
     compare(
         judged if callable(answer) else answer,
         right,
-        [("Hello World.",), ("  Hello World.",), ("a\n\n  b  ",)],
+        [("Hello World.",), ("  Hello World.",), ("a\n\n  b  ",), ("a   b",)],
         {
             "spaces are lost: str.split() throws them away": str.split,
             "spaces are lost: str.split(' ') throws them away": (
@@ -173,13 +174,15 @@ def fewest(answer) -> None:
             n += 1
         return n
 
-    one = [bytes([i]) for i in range(256)] + [b"ab", b"abc", b"cde"]
-    two = [*one, b"st", b"rst", b"pqr"]
+    one, two, three = (
+        [bytes([i]) for i in range(256)] + more.encode().split()
+        for more in ("ab abc cde", "ab abc cde st rst pqr", "cbb bac bc cc wxyz")
+    )
     texts = (one, "abcab"), (one, "abcde"), (two, "pqrst"), (two, "abcdepqrst")
     compare(
         answer,
         right,
-        [*texts, (two, "cdé"), (one, "")],
+        [*texts, (two, "cdé"), (one, ""), (three, "ccbbac"), (three, "wxyz")],
         {
             "the longest token at each place isn't always best: for abcde it gives"
             " abc d e, but ab cde is shorter": lambda v, text: greedy(v, text.encode()),

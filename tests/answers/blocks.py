@@ -1,22 +1,44 @@
 """Right and wrong answers to the exercises of chapter 04."""
 
 import torch
+from torch.nn.functional import layer_norm
 
-from companion import Block, GatedFeedForward, checks, gelu
+from companion import GatedFeedForward, checks, gelu
 
 
 def silu(x):
     return torch.nn.functional.silu(x)
 
 
-def fixed(x, attention, feed_forward, norms):
-    x = x + attention(norms[0](x))
-    return x + feed_forward(norms[1](x))
+def third(x, attention, feed_forward, norms):
+    x = x + norms[0](attention(x))
+    return x + norms[1](feed_forward(x))
 
 
 def with_a_mask(x, attention, feed_forward, norms, mask=None):
-    x = x + attention(norms[0](x), mask=mask)
-    return x + feed_forward(norms[1](x))
+    between = norms[0](attention(x, mask=mask)) + x
+    return norms[1](feed_forward(between)) + between
+
+
+def in_a_loop(x, attention, feed_forward, norms):
+    for branch, norm in zip((attention, feed_forward), norms, strict=True):
+        x = norm(branch(x)) + x
+    return x
+
+
+def moved(x, gain, bias, eps):
+    last = x.transpose(1, 2)
+    return layer_norm(last, [len(gain)], gain, bias, eps).transpose(1, 2)
+
+
+def by_position(x, gain, bias, eps):
+    rows = []
+    for t in range(x.shape[2]):
+        z = x[:, :, t]
+        z = z - z.mean(1, keepdim=True)
+        z = z / (z.var(1, unbiased=False, keepdim=True) + eps) ** 0.5
+        rows.append(z * gain + bias)
+    return torch.stack(rows, 2)
 
 
 def transposed(x, up, gate, down):
@@ -28,12 +50,17 @@ def transposed(x, up, gate, down):
 
 
 RIGHT = [
-    (checks.block_count, lambda c: 12 * c * c + 13 * c),
+    (checks.channel_norm, moved),
+    (checks.channel_norm, by_position),
     (
-        checks.block_count,
-        lambda c: sum(4 * [c * c + c]) + (c * 4 * c + 4 * c) + (4 * c * c + c) + 4 * c,
+        checks.channel_norm,
+        lambda x, g, b, eps: (
+            (x - x.mean(1, True))
+            * (x.var(1, correction=0, keepdim=True) + eps).rsqrt()
+            * g.view(1, -1, 1)
+            + b.view(1, -1, 1)
+        ),
     ),
-    (checks.block_count, lambda c: 12.0 * c**2 + 13.0 * c),
     (checks.swiglu, lambda x, up, gate, down: (silu(x @ gate) * (x @ up)) @ down),
     (
         checks.swiglu,
@@ -41,41 +68,80 @@ RIGHT = [
             "nh,nh,nh,hc->nc", x @ gate, (x @ gate).sigmoid(), x @ up, down
         ),
     ),
-    (checks.fixed_block, fixed),
-    (checks.fixed_block, with_a_mask),
-    (checks.fixed_block, lambda x, a, f, n: Block(a, f, n)(x)),
+    (checks.third_block, third),
+    (checks.third_block, with_a_mask),
+    (checks.third_block, in_a_loop),
     (checks.fold, lambda g, b, w, o: (w * g, o + w @ b)),
     (checks.fold, lambda g, b, w, o: [w @ torch.diag(g), w @ b + o]),
+    (
+        checks.fold,
+        lambda g, b, w, o: (torch.stack([r * g for r in w]), o + (w * b).sum(1)),
+    ),
 ]
 
 
-def thrown_away(x, attention, feed_forward, norms):
-    norms[0](x)
-    x = x + attention(x)
-    norms[1](x)
-    return x + feed_forward(x)
+def over(*axes, unbiased=False):
+    def norm(x, gain, bias, eps):
+        z = x - x.mean(axes, keepdim=True)
+        variance = x.var(axes, unbiased=unbiased, keepdim=True)
+        return gain[:, None] * z / (variance + eps).sqrt() + bias[:, None]
+
+    return norm
 
 
-def replaced(x, attention, feed_forward, norms):
-    x = norms[0](x)
-    x = x + attention(x)
-    x = norms[1](x)
-    return x + feed_forward(x)
+def of_x(x, gain, bias, eps):
+    z = (x - x.mean(1, True)) / (x.square().mean(1, True) + eps).sqrt()
+    return gain[:, None] * z + bias[:, None]
 
 
-def half(x, attention, feed_forward, norms):
+def reshaped(x, gain, bias, eps):
+    b, c, t = x.shape
+    return layer_norm(x.reshape(b, t, c), [c], gain, bias, eps).reshape(b, c, t)
+
+
+def pieces(x):
+    mean = x.mean(1, keepdim=True)
+    return x - mean, (x - mean).square().mean(1, keepdim=True)
+
+
+def divided_by(root):
+    def norm(x, gain, bias, eps):
+        z, variance = pieces(x)
+        return gain[:, None] * z / root(variance, eps) + bias[:, None]
+
+    return norm
+
+
+def read_by(gain_and_bias):
+    def norm(x, gain, bias, eps):
+        z, variance = pieces(x)
+        z = z / (variance + eps).sqrt()
+        return gain_and_bias(z, gain[:, None], bias[:, None])
+
+    return norm
+
+
+def by_std(x, gain, bias, eps):
+    z = (x - x.mean(1, keepdim=True)) / (x.std(1, keepdim=True) + eps)
+    return gain[:, None] * z + bias[:, None]
+
+
+def rms(x, gain, bias, eps):
+    z = x / (x.square().mean(1, keepdim=True) + eps).sqrt()
+    return gain[:, None] * z + bias[:, None]
+
+
+def last_axis(x, gain, bias, eps):
+    return layer_norm(x, [len(gain)], gain, bias, eps)
+
+
+def not_added(x, attention, feed_forward, norms):
+    return norms[1](feed_forward(norms[0](attention(x))))
+
+
+def pre(x, attention, feed_forward, norms):
     x = x + attention(norms[0](x))
-    return x + feed_forward(x)
-
-
-def other_half(x, attention, feed_forward, norms):
-    x = x + attention(x)
     return x + feed_forward(norms[1](x))
-
-
-def swapped(x, attention, feed_forward, norms):
-    x = x + attention(norms[1](x))
-    return x + feed_forward(norms[0](x))
 
 
 def post(x, attention, feed_forward, norms):
@@ -83,38 +149,63 @@ def post(x, attention, feed_forward, norms):
     return norms[1](x + feed_forward(x))
 
 
-def parallel(x, attention, feed_forward, norms):
-    return x + attention(norms[0](x)) + feed_forward(norms[1](x))
-
-
-def without_sum(x, attention, feed_forward, norms):
-    x = attention(norms[0](x))
-    return feed_forward(norms[1](x))
-
-
-def in_place(x, attention, feed_forward, norms):
-    x += attention(norms[0](x))
-    return x + feed_forward(norms[1](x))
+def swapped(x, attention, feed_forward, norms):
+    x = x + norms[1](attention(x))
+    return x + norms[0](feed_forward(x))
 
 
 def one_norm(x, attention, feed_forward, norms):
-    x = x + attention(norms[0](x))
-    return x + feed_forward(norms[0](x))
+    x = x + norms[0](attention(x))
+    return x + norms[0](feed_forward(x))
+
+
+def half(x, attention, feed_forward, norms):
+    x = x + norms[0](attention(x))
+    return x + feed_forward(x)
+
+
+def other_half(x, attention, feed_forward, norms):
+    x = x + attention(x)
+    return x + norms[1](feed_forward(x))
+
+
+def none(x, attention, feed_forward, norms):
+    x = x + attention(x)
+    return x + feed_forward(x)
+
+
+def parallel(x, attention, feed_forward, norms):
+    return x + norms[0](attention(x)) + norms[1](feed_forward(x))
 
 
 def lost(x, attention, feed_forward, norms):
-    between = x + attention(norms[0](x))
-    return x + feed_forward(norms[1](between))
+    between = x + norms[0](attention(x))
+    return x + norms[1](feed_forward(between))
 
 
-def first_replaced(x, attention, feed_forward, norms):
-    x = norms[0](x)
-    x = x + attention(x)
-    return x + feed_forward(norms[1](x))
+def first_pre(x, attention, feed_forward, norms):
+    x = x + attention(norms[0](x))
+    return x + norms[1](feed_forward(x))
 
 
-def norm_of_branch(x, attention, feed_forward, norms):
+def read_and_give(x, attention, feed_forward, norms):
+    x = x + norms[0](attention(norms[0](x)))
+    return x + norms[1](feed_forward(norms[1](x)))
+
+
+def one_added(x, attention, feed_forward, norms):
     x = x + norms[0](attention(x))
+    return norms[1](feed_forward(x))
+
+
+def by_outputs(gain, bias, weight, offset):
+    n = range(len(offset))
+    columns = torch.stack([weight[:, i] * gain[i] for i in n], 1)
+    return columns, offset + sum(weight[:, i] * bias[i] for i in n)
+
+
+def in_place(x, attention, feed_forward, norms):
+    x += norms[0](attention(x))
     return x + norms[1](feed_forward(x))
 
 
@@ -123,35 +214,41 @@ def five_arguments(x, attention, feed_forward, norms, mask):
 
 
 WRONG = [
-    (checks.block_count, lambda c: 4 * c * c + 8 * c * c, "biases and norms count too"),
+    (checks.channel_norm, over(2), "this is over t"),
+    (checks.channel_norm, over(1, 2), "over c and t"),
+    (checks.channel_norm, over(0), "over the batch"),
+    (checks.channel_norm, over(0, 1, 2), "over everything"),
+    (checks.channel_norm, over(0, 2), "BatchNorm"),
+    (checks.channel_norm, of_x, "differences from the mean"),
+    (checks.channel_norm, reshaped, "does not swap"),
+    (checks.channel_norm, over(1, unbiased=True), "divide by c - 1"),
+    (checks.channel_norm, by_std, "two things: .* inside the root"),
+    (checks.channel_norm, divided_by(lambda v, eps: v.sqrt() + eps), "is outside"),
+    (checks.channel_norm, divided_by(lambda v, eps: v.sqrt()), "eps is missing"),
+    (checks.channel_norm, divided_by(lambda v, eps: (v + 1e-5).sqrt()), "or fixed"),
     (
-        checks.block_count,
-        lambda c: 12 * c * c + 9 * c,
-        "4c is missing: the two norms, or",
+        checks.channel_norm,
+        divided_by(lambda v, eps: v + eps),
+        "of the variance, not by it",
     ),
-    (checks.block_count, lambda c: 12 * c * c + 11 * c, "each with a gain and a bias"),
-    (checks.block_count, lambda c: 12 * c * c + 4 * c, "9c is missing"),
-    (checks.block_count, lambda c: 12 * c * c + 8 * c, "5c is missing"),
-    (checks.block_count, lambda c: 12 * c * c + 10 * c, "3c is missing"),
-    (checks.block_count, lambda c: 12 * c * c + 5 * c, "8c is missing"),
-    (checks.block_count, lambda c: 12 * c * c + 15 * c, "belongs to the model"),
-    (checks.block_count, lambda c: 11 * c * c + 12 * c, "output projection"),
-    (checks.block_count, lambda c: 8 * c * c + 13 * c, "one up, one down"),
-    (checks.block_count, lambda c: 6 * c * c + 10 * c, "four times as wide"),
-    (checks.block_count, lambda c: 4 * c * c + 4 * c, "attention alone"),
-    (
-        checks.block_count,
-        lambda c: 7_087_872,
-        "for c = 10: it gives 7087872, wanted 1330",
-    ),
-    (checks.block_count, lambda c: None, "a `return`"),
+    (checks.channel_norm, rms, "the mean is not taken off"),
+    (checks.channel_norm, read_by(lambda z, g, b: g * (z + b)), "after the gain"),
+    (checks.channel_norm, read_by(lambda z, g, b: g * z), "the bias is not used"),
+    (checks.channel_norm, read_by(lambda z, g, b: z + b), "the gain is not used"),
+    (checks.channel_norm, read_by(lambda z, g, b: z), "gain and bias are not used"),
+    (checks.channel_norm, last_axis, r"for x \(2, 5, 3\), .* it stops with"),
+    (checks.channel_norm, lambda *case: moved(*case).mT, "the shape is"),
     (
         checks.swiglu,
         lambda x, u, g, d: (silu(x @ u) * (x @ g)) @ d,
         "belongs on the gate",
     ),
     (checks.swiglu, transposed, "belongs on the gate"),
-    (checks.swiglu, lambda x, u, g, d: ((x @ g).sigmoid() * (x @ u)) @ d, "x times it"),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: ((x @ g).sigmoid() * (x @ u)) @ d,
+        "this is a sigmoid: .* x times the",
+    ),
     (
         checks.swiglu,
         lambda x, u, g, d: (silu(x @ u) * silu(x @ g)) @ d,
@@ -166,6 +263,26 @@ WRONG = [
     ),
     (checks.swiglu, lambda x, u, g, d: (silu(x @ g) + x @ u) @ d, "must be multiplied"),
     (checks.swiglu, lambda x, u, g, d: silu(x @ u) @ d, "gate is not used"),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: (x @ g * (x @ g).sigmoid() * x @ u) @ d,
+        "must match .* brackets",
+    ),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: ((silu(x) @ g) * (x @ u)) @ d,
+        "SiLU is of x @ gate",
+    ),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: (silu(x @ u) * (x @ g).sigmoid()) @ d,
+        "only the gate is bent",
+    ),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: ((x @ g) * (1.702 * x @ g).sigmoid() * (x @ u)) @ d,
+        "1.702 belongs to GELU",
+    ),
     (checks.swiglu, lambda x, u, g, d: silu(x @ g) @ d, "x @ up is not used"),
     (checks.swiglu, lambda x, u, g, d: ((x @ u) * (x @ g)) @ d, "gate is not bent"),
     (checks.swiglu, lambda x, u, g, d: silu(x @ g) * (x @ u), "leads back"),
@@ -174,28 +291,47 @@ WRONG = [
         lambda x, u, g, d: ((x @ g).tanh() * (x @ u)) @ d,
         r"for x \(3, 4\), u \(4, 6\), g \(4, 6\), d \(6, 4\): at \[0, 0\] it gives",
     ),
-    (checks.fixed_block, one_norm, r"through norms\[0\]"),
-    (checks.fixed_block, lost, "what attention added is lost"),
-    (checks.fixed_block, five_arguments, "it stops with TypeError: .*'mask'"),
+    (checks.third_block, pre, "both branches: this is pre-norm"),
+    (checks.third_block, first_pre, "block: attention: this is pre-norm: norm what it"),
+    (checks.third_block, read_and_give, "what it reads is normed too"),
+    (checks.third_block, one_added, "feed-forward: .* not added"),
+    (checks.third_block, post, "this is post-norm"),
+    (checks.third_block, swapped, "changed places"),
+    (checks.third_block, one_norm, r"through norms\[0\]"),
+    (checks.third_block, half, "feed-forward: what it gives is not normed"),
+    (checks.third_block, other_half, "attention: what it gives is not normed"),
+    (checks.third_block, none, "both branches: what it gives is not normed"),
+    (checks.third_block, parallel, "what attention has added"),
+    (checks.third_block, lost, "what attention added is lost"),
+    (checks.third_block, not_added, "both branches: .* not added"),
+    (checks.third_block, in_place, "changes its input"),
+    (checks.third_block, five_arguments, "it stops with TypeError: .*'mask'"),
     (
-        checks.fixed_block,
+        checks.third_block,
         lambda x, attention, feed_forward, norms: x,
         r"attention = …, feed_forward = …, norms = \(…, …\): at \[0, 0, 0\]",
     ),
-    (checks.fixed_block, thrown_away, "thrown away"),
-    (checks.fixed_block, replaced, "replaced x"),
-    (checks.fixed_block, first_replaced, "only the first norm"),
-    (checks.fixed_block, norm_of_branch, "what the branch gives"),
-    (checks.fixed_block, half, "feed-forward layer still reads x without norm"),
-    (checks.fixed_block, other_half, "attention still reads x without norm"),
-    (checks.fixed_block, swapped, "changed places"),
-    (checks.fixed_block, post, "post-norm"),
-    (checks.fixed_block, parallel, "what attention has added"),
-    (checks.fixed_block, without_sum, "not added"),
-    (checks.fixed_block, in_place, "changes its input"),
     (checks.fold, lambda g, b, w, o: (w * g[:, None], o + w @ b), "outputs"),
-    (checks.fold, lambda g, b, w, o: (w / g, o + w @ b), "divided out"),
     (checks.fold, lambda g, b, w, o: (w * g, o), "bias of the norm is lost"),
+    (checks.fold, by_outputs, "right for square weights only"),
+    (
+        checks.fold,
+        lambda g, b, w, o: (w @ (torch.eye(len(o)) * g), o + w @ b),
+        "right for square weights only",
+    ),
+    (
+        checks.fold,
+        lambda g, b, w, o: (w * g.expand(len(o), len(o)), o + w @ b),
+        "right for square weights only",
+    ),
+    (checks.fold, lambda g, b, w, o: (w * g, g * o + w @ b), "offset gets no gain"),
+    (checks.fold, lambda g, b, w, o: (w * g, o - w @ b), "added, not taken off"),
+    (checks.fold, lambda g, b, w, o: (w.T * g, o + w @ b), "back transposed"),
+    (
+        checks.fold,
+        lambda g, b, w, o: (w * g[:, None], o),
+        "not the outputs; the bias of the norm is lost",
+    ),
     (checks.fold, lambda g, b, w, o: (w * g, o + (w * g) @ b), "after the gain"),
     (checks.fold, lambda g, b, w, o: (w * g, o + b), "through the weight"),
     (checks.fold, lambda g, b, w, o: (w * g, w @ b), "own offset is lost"),

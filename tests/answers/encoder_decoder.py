@@ -46,6 +46,10 @@ def wrong_way(answers, begin):
     return torch.cat([answers[:, 1:], last], 1)
 
 
+def at_the_end(answers, begin):
+    return torch.cat([answers[:, :-1], torch.full_like(answers[:, :1], begin)], 1)
+
+
 def from_zeros(answers, begin):
     result = torch.zeros(answers.shape)
     result[:, 0], result[:, 1:] = begin, answers[:, :-1]
@@ -116,51 +120,70 @@ def without_zeros(logits, targets, lengths):
     return companion.next_token_loss(logits, targets.masked_fill(targets == 0, -100))
 
 
-def zero_logits(logits, targets, lengths):
-    hidden = ~real(targets, lengths)
-    return companion.next_token_loss(logits.masked_fill(hidden[..., None], 0), targets)
-
-
 def one_too_many(logits, targets, lengths):
     longer = torch.arange(targets.shape[1]) > lengths[:, None]
     return companion.next_token_loss(logits, targets.masked_fill(longer, -100))
 
 
-def right_masks(lengths, s, t):
-    real = torch.tensor([[i < length for i in range(s)] for length in lengths.tolist()])
-    past = torch.tensor([[i <= j for i in range(t)] for j in range(t)])
-    return [real[:, None, None], past, real[:, None, None]]
+def masked(logits, targets, lengths, value):
+    outside = ~real(targets, lengths)[..., None]
+    return losses(logits.masked_fill(outside, value), targets)
 
 
-def as_tuple(lengths, s, t):
-    real = torch.arange(s) < lengths.view(-1, 1, 1, 1)
-    return real, torch.arange(t)[:, None] >= torch.arange(t), real
+def not_zero(logits, targets, lengths):
+    each = losses(logits, targets) * real(targets, lengths)
+    return each.sum() / (each != 0).sum()
 
 
-def masks(*at, by):
-    """The right masks, but those `at` these places, which are changed."""
-
-    def wrong(*case):
-        right = enumerate(right_masks(*case))
-        return [by(mask) if i in at else mask for i, mask in right]
-
-    return wrong
+def right_once(layer, x, real):
+    kept = layer.keys_and_values(x)
+    return lambda y: layer(y, kept, mask=real)
 
 
-def causal_encoder(lengths, s, t):
-    real, past, across = right_masks(lengths, s, t)
-    return [real & companion.causal_mask(s), past, across]
+def cut(layer, features):
+    b, n, _ = features.shape
+    return features.view(b, n, layer.n_heads, layer.d_head).transpose(1, 2)
 
 
-def causal_across(lengths, s, t):
-    real, past, _ = right_masks(lengths, s, t)
-    return [real, past, real & (torch.arange(t)[:, None] >= torch.arange(s))]
+def looker(values="values", scale=True, mask=lambda real: real, output=True):
+    """A right answer by hand, or a wrong one by what is changed."""
+
+    def read(layer, x, real):
+        keys = cut(layer, layer.to_keys(x))
+        taken = keys if values == "keys" else cut(layer, layer.to_values(x))
+
+        def look(y):
+            scores = cut(layer, layer.to_queries(y)) @ keys.mT
+            scores = scores / layer.d_head**0.5 if scale else scores
+            weights = scores.masked_fill(~mask(real), -torch.inf).softmax(-1)
+            answers = (weights @ taken).transpose(1, 2).reshape(y.shape)
+            return layer.to_output(answers) if output else answers
+
+        return look
+
+    return read
 
 
-def one_key_more(lengths, s, t):
-    _, past, _ = right_masks(lengths, s, t)
-    real = torch.arange(s) <= lengths[:, None, None, None]
-    return [real, past, real]
+def values_anew(layer, x, real):
+    keys = layer.keys_and_values(x)[0]
+    return lambda y: layer(y, (keys, cut(layer, layer.to_values(x))), mask=real)
+
+
+def joined_badly(layer, x, real):
+    kept = layer.keys_and_values(x)
+
+    def look(y):
+        answers = layer.attend(layer.split(layer.to_queries(y)), *kept, real)
+        return layer.to_output(answers.permute(0, 2, 3, 1).reshape(y.shape))
+
+    return look
+
+
+def whole_heads(layer, x, real):
+    keys, values = layer.to_keys(x), layer.to_values(x)
+    return lambda y: layer.to_output(
+        companion.attention(layer.to_queries(y), keys, values, real[:, 0])
+    )
 
 
 RIGHT = [
@@ -171,28 +194,47 @@ RIGHT = [
     (checks.soft_targets, lambda y, v, e: torch.eye(v)[y] * (1 - e) + e / v),
     (checks.padded_loss, right_padded),
     (checks.padded_loss, divided),
-    (checks.three_masks, right_masks),
-    (checks.three_masks, as_tuple),
+    (checks.padded_loss, lambda *a: divided(*a).item()),
+    (checks.read_once, right_once),
+    (checks.read_once, looker()),
 ]
 WRONG = [
     (checks.shifted, lambda a, b: a, "nothing is shifted"),
     (checks.shifted, rolled, "come round to the front"),
     (checks.shifted, too_long, "one token too many"),
-    (checks.shifted, overwritten, "overwritten: it must move"),
+    (checks.shifted, overwritten, "first token is lost"),
     (checks.shifted, overwritten_input, "changes its input"),
     (checks.shifted, wrong_way, "shifted the wrong way"),
+    (checks.shifted, at_the_end, "`begin` stands at the end"),
     (checks.shifted, lambda a, b: right_shifted(a, 0), "a 0 stands in front"),
-    (checks.shifted, lambda a, b: right_shifted(a, 3), "always 3"),
     (checks.shifted, lambda a, b: right_shifted(a.T, b).T, "from row to row"),
-    (checks.shifted, from_zeros, "tokens are integers"),
+    (
+        checks.shifted,
+        lambda a, b: right_shifted(a.view(1, -1), b).view_as(a),
+        "the end of the row above",
+    ),
+    (
+        checks.shifted,
+        lambda a, b: right_shifted(right_shifted(a, b), b),
+        "stands there twice",
+    ),
+    (checks.shifted, from_zeros, "the dtype is torch.float32, wanted torch.int64"),
     (checks.shifted, lambda a, b: right_shifted(a, b)[:, 1:], r"the shape is \(2, 3\)"),
     (checks.soft_targets, lambda y, v, e: torch.eye(v)[y], "nothing is smoothed"),
     (checks.soft_targets, others_only, "wrong tokens alone"),
     (checks.soft_targets, too_little, "has too little"),
     (checks.soft_targets, too_much, "sum is above 1"),
+    (
+        checks.soft_targets,
+        lambda y, v, e: filled(y, v, e / v, 1 - e / v),
+        "the whole share, not a part",
+    ),
+    (
+        checks.soft_targets,
+        lambda y, v, e: filled(y, v, e / (v - 1), 1 - e + e / v),
+        "two conventions are mixed",
+    ),
     (checks.soft_targets, undivided, "divided among all"),
-    (checks.soft_targets, lambda y, v, e: right_soft(y, v, 1 - e), "changed places"),
-    (checks.soft_targets, lambda y, v, e: right_soft(y, v, 0.1), "always 0.1"),
     (checks.soft_targets, from_batch, "counted in the batch"),
     (checks.soft_targets, lambda y, v, e: right_soft(y, 6, e), "it stops with"),
     (checks.soft_targets, lambda y, v, e: right_soft(y, v, e).mT, "the shape is"),
@@ -202,34 +244,49 @@ WRONG = [
     (checks.padded_loss, lambda *a: divided(*a) * a[2].sum(), "this is the sum"),
     (
         checks.padded_loss,
-        lambda z, y, n: losses(z, y)[~real(y, n)].mean(),
-        "the padding is kept",
+        lambda z, y, n: divided(z, y, n) * n.sum() / n.numel(),
+        "number of sequences",
     ),
+    (
+        checks.padded_loss,
+        lambda z, y, n: losses(z, y).sum() / n.sum(),
+        "padding costs still",
+    ),
+    (
+        checks.padded_loss,
+        lambda z, y, n: losses(z, y.where(real(y, n), 0)).mean(),
+        "targets set to 0",
+    ),
+    (checks.padded_loss, lambda z, y, n: divided(z, y, n - 1), "one token too few"),
     (checks.padded_loss, without_zeros, "a real one may be 0"),
     (checks.padded_loss, one_too_many, "one token too many"),
-    (checks.padded_loss, zero_logits, "they cost ln V"),
-    (checks.padded_loss, lambda *a: -divided(*a), "sign is turned"),
-    (checks.padded_loss, lambda *a: divided(*a).item(), "wanted tensor"),
-    (checks.three_masks, masks(0, 2, by=lambda m: m.mT), "encoder and across: .*axis"),
-    (checks.three_masks, masks(0, by=lambda m: m.mT), ": encoder: .*axis of queries"),
-    (checks.three_masks, masks(2, by=lambda m: m.mT), ": across: .*axis of queries"),
-    (checks.three_masks, masks(0, by=lambda m: m & m.mT), "as a query too"),
-    (checks.three_masks, causal_encoder, "read as a whole"),
-    (checks.three_masks, causal_across, "across: the future is hidden"),
-    (checks.three_masks, masks(0, 1, 2, by=lambda m: ~m), "all three are upside down"),
-    (checks.three_masks, masks(0, 2, by=lambda m: ~m), "across are upside down"),
-    (checks.three_masks, masks(1, by=lambda m: ~m), "decoder: it is upside down"),
-    (checks.three_masks, masks(1, by=lambda m: m.mT), "sees the future"),
-    (checks.three_masks, masks(1, by=lambda m: m.tril(-1)), "may see itself"),
-    (checks.three_masks, lambda n, s, t: right_masks(n, s, s), "size is the target's"),
-    (checks.three_masks, masks(0, 2, by=lambda m: m[:, 0, 0]), r"read as \(t s\)"),
     (
-        checks.three_masks,
-        lambda n, s, t: right_masks(n, n.max(), t),
-        "that of the longest source",
+        checks.padded_loss,
+        lambda z, y, n: masked(z, y, n, 0).mean(),
+        "cost ln V still: leave",
     ),
-    (checks.three_masks, one_key_more, "one key too many"),
-    (checks.three_masks, masks(0, 1, 2, by=lambda m: m.float()), "a mask is bool"),
-    (checks.three_masks, masks(0, 1, 2, by=lambda m: m.float().log()), "0 and -inf"),
-    (checks.three_masks, lambda *case: right_masks(*case)[:2], "2 things, wanted 3"),
+    (
+        checks.padded_loss,
+        lambda z, y, n: masked(z, y, n, -torch.inf).mean(),
+        "nan: leave out the loss",
+    ),
+    (checks.padded_loss, not_zero, "a real token may cost nothing"),
+    (checks.read_once, lambda a, x, r: lambda y: a(y, x, mask=r), "made anew"),
+    (checks.read_once, values_anew, "made anew"),
+    (checks.read_once, lambda a, x, r: lambda y: a(y, x), "the padding is seen"),
+    (checks.read_once, looker(mask=torch.ones_like), "the padding is seen"),
+    (checks.read_once, lambda a, x, r: lambda y: a(y), "target asks itself"),
+    (checks.read_once, lambda a, x, r: lambda y: a(x, y), "the source asks"),
+    (
+        checks.read_once,
+        lambda a, x, r: lambda y: a(y, a.keys_and_values(x)[::-1], mask=r),
+        "changed places",
+    ),
+    (checks.read_once, looker(values="keys"), "given as values too"),
+    (checks.read_once, looker(mask=torch.logical_not), "upside down"),
+    (checks.read_once, looker(output=False), "output matrix is missing"),
+    (checks.read_once, joined_badly, "feature by feature"),
+    (checks.read_once, whole_heads, "heads are not cut"),
+    (checks.read_once, looker(scale=False), "it gives"),
+    (checks.read_once, lambda a, x, r: a(x, x, mask=r), "it gives no function"),
 ]

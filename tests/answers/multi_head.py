@@ -5,33 +5,30 @@ from einops import rearrange
 
 import companion
 from companion import checks
-from companion.attention import softmax
 
 
-def my_count(d_model, n_heads, bias):
-    return 4 * d_model * (d_model + bias)
+def my_count(d_model, n_heads, d_head, bias):
+    side_by_side = n_heads * d_head
+    return 3 * side_by_side * (d_model + bias) + d_model * (side_by_side + bias)
 
 
-def my_split_heads(x, w_queries, w_keys, w_values, w_output):
-    q, k, v = (
-        torch.einsum("btc,hcd->bhtd", x, w) for w in (w_queries, w_keys, w_values)
-    )
-    heads = companion.attention(q, k, v)
-    return torch.einsum("bhtd,hdc->btc", heads, w_output)
+def my_shares(heads, w_output):
+    return heads @ rearrange(w_output, "(h d) c -> h d c", h=heads.shape[1])
 
 
-def looped_split_heads(x, w_queries, w_keys, w_values, w_output):
-    out = 0
-    for wq, wk, wv, wo in zip(w_queries, w_keys, w_values, w_output, strict=True):
-        scores = (x @ wq) @ (x @ wk).mT / wq.shape[-1] ** 0.5
-        out = out + scores.softmax(-1) @ (x @ wv) @ wo
-    return out
+def looped_shares(heads, w_output):
+    d = heads.shape[-1]
+    parts = [x @ w_output[i * d : (i + 1) * d] for i, x in enumerate(heads.unbind(1))]
+    return torch.stack(parts, 1)
 
 
-def broadcast_split_heads(x, w_queries, w_keys, w_values, w_output):
-    q, k, v = (x[:, None] @ w for w in (w_queries, w_keys, w_values))
-    heads = torch.nn.functional.scaled_dot_product_attention(q, k, v)
-    return heads.transpose(1, 2).flatten(2) @ w_output.flatten(0, 1)
+def silenced_shares(heads, w_output):
+    shares = torch.zeros(*heads.shape[:3], len(w_output))
+    for i in range(heads.shape[1]):
+        alone = torch.zeros_like(heads)
+        alone[:, i] = heads[:, i]
+        shares[:, i] = my_merge(alone) @ w_output
+    return shares
 
 
 def my_merge(heads):
@@ -46,10 +43,16 @@ def my_induction_scores(weights, tokens):
     return on_right[:, right.any(-1)].mean(-1)
 
 
-def counted_by_head(d_model, n_heads, bias):
-    d = d_model / n_heads
-    head = 3 * (d_model * d + (d if bias else 0)) + d * d_model
+def counted_by_head(d_model, n_heads, d_head, bias):
+    head = 3 * (d_model * d_head + (d_head if bias else 0)) + d_head * d_model
     return n_heads * head + (d_model if bias else 0)
+
+
+def counted_by_building(d_model, n_heads, d_head, bias):
+    made = n_heads * d_head
+    layers = [torch.nn.Linear(d_model, made, bias) for _ in range(3)]
+    layers.append(torch.nn.Linear(made, d_model, bias))
+    return sum(p.numel() for layer in layers for p in layer.parameters())
 
 
 def looped_induction_scores(weights, tokens):
@@ -74,10 +77,11 @@ def shifted_induction_scores(weights, tokens):
 RIGHT = [
     (checks.head_parameters, my_count),
     (checks.head_parameters, counted_by_head),
-    (checks.head_parameters, lambda c, h, bias: torch.tensor(my_count(c, h, bias))),
-    (checks.split_heads, my_split_heads),
-    (checks.split_heads, looped_split_heads),
-    (checks.split_heads, broadcast_split_heads),
+    (checks.head_parameters, counted_by_building),
+    (checks.head_parameters, lambda *sizes: torch.tensor(my_count(*sizes))),
+    (checks.split_heads, my_shares),
+    (checks.split_heads, looped_shares),
+    (checks.split_heads, silenced_shares),
     (checks.merge_heads, my_merge),
     (checks.merge_heads, lambda heads: torch.cat([*heads.unbind(1)], -1)),
     (checks.merge_heads, lambda heads: rearrange(heads, "b h t d -> b t (h d)")),
@@ -87,49 +91,21 @@ RIGHT = [
 ]
 
 
-def split_by(weigh, scale=lambda d, c: d**0.5):
-    """The layer of exercise 3 with other weights or another scale."""
+def by_rows(order):
+    """The shares by a matrix for each head, (h d c), that `order` makes of w_output."""
 
-    def layer(x, w_queries, w_keys, w_values, w_output):
-        q, k, v = (x[:, None] @ w for w in (w_queries, w_keys, w_values))
-        weights = weigh(q @ k.mT / scale(q.shape[-1], x.shape[-1]))
-        return torch.einsum("bhtd,hdc->btc", weights @ v, w_output)
+    def shares(heads, w_output):
+        return heads @ order(w_output, *heads.shape[1::2])
 
-    return layer
+    return shares
 
 
-def shares(x, w_queries, w_keys, w_values, w_output):
-    q, k, v = (x[:, None] @ w for w in (w_queries, w_keys, w_values))
-    return companion.attention(q, k, v) @ w_output
+def all_in_each(heads, w_output):
+    return torch.stack([my_merge(heads) @ w_output] * heads.shape[1], 1)
 
 
-def side_by_side(x, w_queries, w_keys, w_values, w_output):
-    q, k, v = (x[:, None] @ w for w in (w_queries, w_keys, w_values))
-    return companion.attention(q, k, v).transpose(1, 2).flatten(2)
-
-
-def one_head_for_all(x, w_queries, w_keys, w_values, w_output):
-    q, k, v = (
-        torch.einsum("btc,hcd->btd", x, w) for w in (w_queries, w_keys, w_values)
-    )
-    heads = companion.attention(q, k, v)
-    return torch.einsum("btd,hdc->btc", heads, w_output)
-
-
-def reshaped(x, w_queries, w_keys, w_values, w_output):
-    h, c, d = w_queries.shape
-    q, k, v = (
-        (x @ w.reshape(c, h * d)).unflatten(-1, (h, d)).transpose(1, 2)
-        for w in (w_queries, w_keys, w_values)
-    )
-    heads = companion.attention(q, k, v).transpose(1, 2).flatten(2)
-    return heads @ w_output.reshape(h * d, c)
-
-
-def only_slices(x, w_queries, w_keys, w_values, w_output):
-    h, c, d = w_queries.shape
-    parts = x.unflatten(-1, (h, -1)).transpose(1, 2)
-    return companion.attention(parts, parts, parts).transpose(1, 2).flatten(2)
+def cut_output(heads, w_output):
+    return (my_merge(heads) @ w_output).unflatten(-1, heads.shape[1::2]).transpose(1, 2)
 
 
 def induction(where, reduce=None):
@@ -157,6 +133,24 @@ def unmasked(copies):
     return torch.nn.functional.pad(copies[:, :-1], (1, 0))
 
 
+def hit_induction_scores(weights, tokens):
+    found = (weights * followers(tokens[:, None] == tokens)).sum(-1)
+    return found.sum(-1) / (found > 0).sum(-1)
+
+
+def careless_induction_scores(weights, tokens):
+    """Every copy but the token itself, also one that comes later."""
+    scores, n = [], len(tokens)
+    for head in weights:
+        found = []
+        for t in range(n):
+            at = [s for s in range(n - 1) if s != t and tokens[s] == tokens[t]]
+            if at:
+                found.append(sum(head[t, s + 1] for s in at))
+        scores.append(sum(found) / len(found))
+    return torch.stack(scores)
+
+
 def first_round(weights, tokens):
     n = len(tokens) // 2
     queries = torch.arange(n, len(tokens))
@@ -164,81 +158,100 @@ def first_round(weights, tokens):
 
 
 WRONG = [
-    (checks.head_parameters, lambda c, h, bias: 3 * c * (c + bias), "four matrices"),
-    (checks.head_parameters, lambda c, h, bias: 4 * c * c, "biases are missing"),
     (
         checks.head_parameters,
-        lambda c, h, bias: 4 * c * c + 4 * c,
+        lambda c, h, d, bias: 3 * h * d * (c + bias),
+        "four matrices",
+    ),
+    (checks.head_parameters, lambda c, h, d, bias: 4 * h * d * c, "biases are missing"),
+    (
+        checks.head_parameters,
+        lambda c, h, d, bias: 4 * h * d * c + 3 * h * d + c,
         "although bias is False",
     ),
-    (checks.head_parameters, lambda c, h, bias: 4 * h * c * (c + bias), "more heads"),
-    (checks.head_parameters, lambda c, h, bias: 4 * (c * c + bias), "each output"),
     (
         checks.head_parameters,
-        lambda c, h, bias: 4 * (c // h) * c,
-        "d_model|c = 12, h = 3, bias = True: it gives 192, wanted 624",
+        lambda c, h, d, bias: 4 * c * (c + bias),
+        "heads of c / h",
     ),
     (
         checks.head_parameters,
-        lambda c, h, bias: 4 * (c // h) * (c + bias),
-        "these are the numbers of one head",
+        lambda c, h, d, bias: my_count(c, h, c, bias),
+        "as wide as the model",
     ),
     (
         checks.head_parameters,
-        lambda c, h, bias: 3 * h * c * (c + bias) + c * (c + bias),
-        "not d_model of its own",
+        lambda c, h, d, bias: my_count(c, 1, d, bias),
+        "numbers of one head",
     ),
     (
         checks.head_parameters,
-        lambda c, h, bias: 3 * h * c * (c + bias) + h * c * c + c * bias,
-        "one output matrix serves",
+        lambda c, h, d, bias: 3 * h * d * (c + bias) + c * (c + bias),
+        "side by side",
     ),
     (
         checks.head_parameters,
-        lambda c, h, bias: 4 * h * ((c // h) ** 2 + bias * (c // h)),
-        "a head reads all channels",
+        lambda c, h, d, bias: 3 * h * d * (c + bias) + c * (d + bias),
+        "reads all heads, not one",
     ),
     (
         checks.head_parameters,
-        lambda c, h, bias: 4 * c * c + 3 * c * bias,
-        "output matrix has a bias, too",
+        lambda c, h, d, bias: 3 * h * d * (d + bias) + c * (h * d + bias),
+        "only its slice",
     ),
-    (checks.head_parameters, lambda c, h, bias: 4 * c * c + c * bias, "not only one"),
     (
         checks.head_parameters,
-        lambda c, h, bias: 4 * c * (c if bias else c + 1),
-        "the other way round",
+        lambda c, h, d, bias: 4 * h * d * (c + bias),
+        "d_model biases",
     ),
-    (checks.head_parameters, lambda c, h, bias: 624, "c = 20, h = 5, bias = False"),
-    (checks.split_heads, split_by(softmax, lambda d, c: 1), "are not scaled"),
-    (checks.split_heads, split_by(softmax, lambda d, c: c**0.5), "not of all c"),
-    (checks.split_heads, split_by(softmax, lambda d, c: d), "not by d"),
-    (checks.split_heads, split_by(lambda s: s), "softmax is missing"),
-    (checks.split_heads, split_by(lambda s: s.softmax(-2)), "over the last axis"),
-    (checks.split_heads, split_by(lambda s: softmax(s.mT)), "are swapped"),
     (
-        checks.split_heads,
-        split_by(lambda s: softmax(s.sum(1, keepdim=True))),
-        "a softmax of its own",
+        checks.head_parameters,
+        lambda c, h, d, bias: 4 * h * d * c + (3 * d + c) * bias,
+        "biases of its own",
+    ),
+    (
+        checks.head_parameters,
+        lambda c, h, d, bias: 624,
+        "c = 20, h = 5, d = 6, bias = False: it gives 624, wanted 2400",
     ),
     (
         checks.split_heads,
-        split_by(lambda s: softmax(s).mean(1, keepdim=True)),
-        "weights of all heads were averaged",
+        lambda x, w: my_shares(x, w).sum(1),
+        "keep the shares of the heads apart",
+    ),
+    (checks.split_heads, all_in_each, "given the whole output"),
+    (checks.split_heads, lambda x, w: my_shares(x, w) / x.shape[1], "not averaged"),
+    (
+        checks.split_heads,
+        by_rows(lambda w, h, d: w[:d].expand(h, -1, -1)),
+        "rows of the first",
     ),
     (
         checks.split_heads,
-        split_by(lambda s: softmax(s + torch.full(s.shape, -torch.inf).triu(1))),
-        "a causal mask",
+        by_rows(lambda w, h, d: w.reshape(d, h, -1).transpose(0, 1)),
+        "dealt out in turn",
     ),
-    (checks.split_heads, shares, r"\(b h t c\): add them up"),
-    (checks.split_heads, lambda *w: shares(*w).mean(1), "shares .* averaged"),
-    (checks.split_heads, side_by_side, "side by side, but the output"),
-    (checks.split_heads, reshaped, "as if c stood first"),
-    (checks.split_heads, one_head_for_all, r"at \[0, 0, 0\] it gives"),
-    (checks.split_heads, only_slices, "wanted|stops with"),
-    (checks.split_heads, lambda x, *w: None, "return"),
-    (checks.split_heads, lambda x, *w: x, r"at \[0, 0, 0\] it gives"),
+    (
+        checks.split_heads,
+        by_rows(lambda w, h, d: w.T.reshape(h, d, -1)),
+        "columns of the matrix",
+    ),
+    (checks.split_heads, cut_output, "the shape is|at \\[0"),
+    (checks.split_heads, lambda *case: my_shares(*case).transpose(1, 2), "the shape"),
+    (
+        checks.split_heads,
+        lambda x, w: all_in_each(x, w) - my_shares(x, w),
+        "all heads but the one",
+    ),
+    (checks.split_heads, lambda x, w: all_in_each(x, w) / x.shape[1], "divided evenly"),
+    (
+        checks.split_heads,
+        by_rows(lambda w, h, d: torch.stack([w[i : i + d] for i in range(h)])),
+        "from i on",
+    ),
+    (checks.split_heads, lambda x, w: x @ w, "stops with RuntimeError"),
+    (checks.split_heads, lambda x, w: x, r"the shape is \(2, 3, 5, 4\), wanted"),
+    (checks.split_heads, lambda x, w: [*my_shares(x, w)], "wanted a float32 tensor"),
     (checks.merge_heads, lambda x: x.permute(0, 2, 3, 1).flatten(2), "interleaved"),
     (
         checks.merge_heads,
@@ -247,9 +260,8 @@ WRONG = [
     ),
     (checks.merge_heads, lambda x: x.transpose(1, 2), "not joined"),
     (checks.merge_heads, lambda x: x.sum(1), "added up"),
-    (checks.merge_heads, lambda x: x.mean(1), "averaged"),
-    (checks.merge_heads, lambda x: x.flatten(1, 2), "joined with the positions"),
-    (checks.merge_heads, lambda x: x.mT.flatten(1, 2), r"this is \(b c t\)"),
+    (checks.merge_heads, lambda x: x.mT.flatten(1, 2), "the shape is"),
+    (checks.merge_heads, lambda x: x.mean(1), "the shape is"),
     (
         checks.merge_heads,
         lambda x: x.transpose(1, 2).view(len(x), x.shape[2], -1),
@@ -259,7 +271,7 @@ WRONG = [
     (checks.induction_scores, induction(lambda same: same.tril(-1)), "copy itself"),
     (
         checks.induction_scores,
-        induction(lambda same: torch.nn.functional.pad(same[:, 1:], (0, 1)).tril(-2)),
+        induction(lambda same: torch.nn.functional.pad(same[:, 1:], (0, 1)).tril()),
         "before the copy",
     ),
     (
@@ -276,8 +288,15 @@ WRONG = [
     (checks.induction_scores, induction(last_follower), "only the last"),
     (
         checks.induction_scores,
-        induction(lambda x: followers(x) & (followers(x).cumsum(-1) == 1)),
-        "only the first of",
+        induction(lambda same: followers(same) & (followers(same).cumsum(-1) == 1)),
+        "only the first",
+    ),
+    (checks.induction_scores, hit_induction_scores, "queries that found one"),
+    (checks.induction_scores, careless_induction_scores, "copies that come later"),
+    (
+        checks.induction_scores,
+        induction(lambda same: unmasked(same).tril(1)),
+        "no copy of itself",
     ),
     (
         checks.induction_scores,
@@ -296,20 +315,10 @@ WRONG = [
     ),
     (
         checks.induction_scores,
-        induction(followers, lambda w, right: (w * right).mean((1, 2))),
-        "all pairs, right or not",
-    ),
-    (
-        checks.induction_scores,
         induction(
             followers, lambda w, r: ((w * r).sum(-1) / r.sum(-1))[:, r.any(-1)].mean(-1)
         ),
         "are averaged: add up",
-    ),
-    (
-        checks.induction_scores,
-        induction(followers, lambda w, r: (w * r).amax(-1)[:, r.any(-1)].mean(-1)),
-        "the largest of a query's",
     ),
     (checks.induction_scores, lambda w, x: my_induction_scores(w.mT, x), "swapped"),
     (
@@ -320,7 +329,7 @@ WRONG = [
     (
         checks.induction_scores,
         induction(followers, lambda w, right: (w * right).sum(-1)),
-        "take the mean over the queries",
+        "the shape is",
     ),
     (
         checks.induction_scores,

@@ -14,12 +14,57 @@ from companion import (
 )
 
 
+def even(h):
+    return 2 ** (-8 * torch.arange(1, h + 1) / h)
+
+
+def one_after_another(h):
+    """ALiBi's slopes by recursion, as its authors write it."""
+    power = 2 ** math.floor(math.log2(h))
+    if power == h:
+        return torch.tensor([2 ** (-8 * i / h) for i in range(1, h + 1)])
+    return torch.cat([even(power), one_after_another(2 * power)[0::2][: h - power]])
+
+
+def half_of_them(h):
+    """Always half of the longer list's every second one."""
+    power = 2 ** int(math.log2(h))
+    more = even(2 * power)[:power:2]
+    return even(h) if power == h else torch.cat([even(power), more])
+
+
+def two_thirds(h):
+    """8 is two thirds of 12."""
+    if h & (h - 1) == 0:
+        return even(h)
+    return torch.cat([even(2 * h // 3), even(4 * h // 3)[::2]])[:h]
+
+
+def up_to_sixteen(h):
+    """The powers of two that the exercise names."""
+    power = max(p for p in (1, 2, 4, 8, 16) if p <= h)
+    return torch.cat([even(power), even(2 * power)[::2]])[:h]
+
+
+def fixed(distance, n, most, factor=None, upper=None):
+    """The exercise's own numbers kept."""
+    exact, away = n // 4, distance.abs()
+    begins = [exact * (factor or most / exact) ** (i / exact) for i in range(exact)]
+    far = exact - 1 + sum((away >= begin).long() for begin in begins)
+    return torch.where(away < exact, away, far) + (upper or n // 2) * (distance < 0)
+
+
 def paper(x, positions):
     return interleave(rotate(deinterleave(x), positions))
 
 
-def from_here(cached, n_new):
-    return cached[:, None] + torch.arange(n_new)
+def first(turn):
+    """The first n features go through `turn`, the others stay."""
+
+    def partly(x, positions, n):
+        return torch.cat([turn(x[..., :n], positions), x[..., n:]], -1)
+
+    return partly
 
 
 def both(distance, n, most):
@@ -39,13 +84,13 @@ def logarithmic(whole=torch.floor, span=lambda exact, most: most / exact, limit=
     return buckets
 
 
-def counted(distance, n, most):
-    exact = n // 4
+def counted(distance, n, most, begun=torch.ge, last=False):
+    exact, away = n // 4, distance.abs()
     begins = [*range(exact)]
-    begins += [exact * (most / exact) ** (i / exact) for i in range(exact)]
-    return sum((distance.abs() >= begin).long() for begin in begins[1:]) + n // 2 * (
-        distance < 0
-    )
+    begins += [exact * (most / exact) ** (i / (exact - last)) for i in range(exact)]
+    first = 1 if begun is torch.ge else 0
+    found = sum(begun(away, begin).long() for begin in begins[first:])
+    return found + n // 2 * (distance < 0)
 
 
 def one_by_one(distance, n, most):
@@ -72,9 +117,18 @@ def complex_product(x, positions):
     return torch.view_as_real(pairs * torch.exp(1j * angles)).flatten(-2)
 
 
-def in_place(x, positions):
-    x[..., 0::2] = x[..., 1::2]
+def in_place(x, positions, n):
+    x[..., :n] = paper(x[..., :n], positions)
     return x
+
+
+def repeated(x, positions):
+    """The paper's rotation in the form of its equation 34."""
+    d = x.shape[-1]
+    angles = positions[:, None] * 10_000 ** (-torch.arange(0, d, 2) / d)
+    angles = angles.repeat_interleave(2, -1)
+    swapped = torch.stack([-x[..., 1::2], x[..., 0::2]], -1).flatten(-2)
+    return x * angles.cos() + swapped * angles.sin()
 
 
 def at_speeds(rule):
@@ -110,125 +164,141 @@ def written_out(x, positions, speeds):
 
 RIGHT = [
     (checks.slopes, alibi_slopes),
-    (checks.slopes, lambda h: 2 ** (-8 * torch.arange(1, h + 1) / h)),
-    (checks.slopes, lambda h: torch.tensor([256 ** (-i / h) for i in range(1, h + 1)])),
-    (checks.neighbours, paper),
-    (checks.neighbours, complex_product),
+    (checks.slopes, one_after_another),
+    (checks.slopes, lambda h: one_after_another(h).double()),
+    (checks.neighbours, first(paper)),
+    (checks.neighbours, first(complex_product)),
+    (checks.neighbours, first(repeated)),
     (
         checks.neighbours,
-        lambda x, p: written_out(
-            x, p, 10_000 ** (-torch.arange(0, x.shape[-1], 2) / x.shape[-1])
+        first(
+            lambda x, p: written_out(
+                x, p, 10_000 ** (-torch.arange(0, x.shape[-1], 2) / x.shape[-1])
+            )
         ),
     ),
     (checks.buckets, both),
+    (checks.buckets, fixed),
     (checks.buckets, logarithmic()),
     (checks.buckets, counted),
     (checks.buckets, one_by_one),
     (checks.buckets, lambda *case: both(*case).int()),
-    (checks.next_positions, from_here),
-    (
-        checks.next_positions,
-        lambda cached, n: torch.stack([torch.arange(c, c + n) for c in cached]),
-    ),
 ]
 
 
 WRONG = [
+    (checks.slopes, even, "powers of two only"),
+    (checks.slopes, lambda h: even(2 ** math.ceil(math.log2(h)))[:h], "those for 16"),
     (
         checks.slopes,
-        lambda h: 2 ** (-8 * torch.arange(h) / h),
+        lambda h: torch.cat(
+            [alibi_slopes(2 ** int(math.log2(h))), even(2 ** (1 + int(math.log2(h))))]
+        )[:h],
+        "take every second of",
+    ),
+    (
+        checks.slopes,
+        lambda h: torch.cat(
+            [even(2 ** int(math.log2(h))), even(2 ** (1 + int(math.log2(h))))[1::2]]
+        )[:h],
+        "longer list with its first",
+    ),
+    (
+        checks.slopes,
+        lambda h: torch.tensor(sorted(alibi_slopes(h).tolist(), reverse=True)),
+        "don't sort",
+    ),
+    (
+        checks.slopes,
+        lambda h: torch.cat(
+            [
+                2.0 ** (-8 * torch.arange(p) / p)[:: p // 2 ** int(math.log2(h))]
+                for p in (2 ** int(math.log2(h)), 2 ** (1 + int(math.log2(h))))
+            ]
+        )[:h],
         "count the heads from 1",
     ),
     (checks.slopes, lambda h: 0.5 ** torch.arange(1, h + 1), "8 heads only"),
-    (checks.slopes, lambda h: -alibi_slopes(h), "slope is positive"),
-    (checks.slopes, lambda h: alibi_slopes(h).sort().values, "comes first"),
+    (checks.slopes, lambda h: -alibi_slopes(h), "slopes are positive"),
+    (checks.slopes, half_of_them, r"for h = 5: the shape is \(6,\)"),
+    (checks.slopes, two_thirds, "for h = 5: at"),
+    (checks.slopes, up_to_sixteen, r"for h = 40: the shape is \(32,\)"),
     (checks.slopes, lambda h: None, "is there a `return`"),
-    (checks.slopes, lambda h: 256 ** (torch.arange(1, h + 1) / h), "has a minus"),
     (
         checks.slopes,
-        lambda h: -8 * torch.arange(1, h + 1) / h,
-        "these are the exponents",
+        lambda h: 3 ** (-8 * torch.arange(1, h + 1) / h),
+        r"for h = 12: at \[0\] it gives",
     ),
-    (
-        checks.slopes,
-        lambda h: torch.linspace(256 ** (-1 / h), 1 / 256, h),
-        "equal steps",
-    ),
-    (
-        checks.slopes,
-        lambda h: alibi_slopes(h) if h < 16 else 0.5 ** torch.arange(1, h + 1),
-        r"for h = 16: at \[0\] it gives 0.5, wanted 0.7071",
-    ),
-    (checks.slopes, lambda h: alibi_slopes(8), r"for h = 4: the shape is \(8,\)"),
-    (checks.slopes, lambda h: alibi_slopes(h).tolist(), "wanted tensor"),
-    (checks.neighbours, rotate, "paper pairs neighbours"),
-    (checks.neighbours, lambda x, p: rotate(deinterleave(x), p), "stack and flatten"),
-    (checks.neighbours, lambda x, p: paper(x, -p), "has the minus"),
+    (checks.slopes, lambda h: alibi_slopes(8), r"for h = 12: the shape is \(8,\)"),
+    (checks.slopes, lambda h: alibi_slopes(h).tolist(), "wanted a float32 tensor"),
+    (checks.neighbours, lambda x, p, n: paper(x, p), "all features are turned"),
     (
         checks.neighbours,
-        lambda x, p: paper(x, torch.arange(x.shape[0])),
+        first(lambda x, p: written_out(x, p, 0 * p[:1])),
+        r"for x \(5, 8\), positions = .*, n = 6: at \[1, 0\] it gives",
+    ),
+    (
+        checks.neighbours,
+        lambda x, p, n: torch.cat(
+            [
+                written_out(
+                    x[:, :n], p, 10_000 ** (-torch.arange(0, n, 2) / x.shape[-1])
+                ),
+                x[:, n:],
+            ],
+            1,
+        ),
+        "those of d features",
+    ),
+    (checks.neighbours, first(rotate), "here neighbours are"),
+    (
+        checks.neighbours,
+        first(lambda x, p: rotate(deinterleave(x), p)),
+        "stack and flatten",
+    ),
+    (checks.neighbours, first(lambda x, p: paper(x, -p)), "has the minus"),
+    (
+        checks.neighbours,
+        first(lambda x, p: paper(x, torch.arange(x.shape[0]))),
         "its own position",
     ),
     (
         checks.neighbours,
-        lambda x, p: written_out(
-            x, p, 10_000 ** (-torch.arange(x.shape[-1] // 2) / x.shape[-1])
+        first(
+            lambda x, p: written_out(
+                x, p, 10_000 ** (-torch.arange(x.shape[-1] // 2) / x.shape[-1])
+            )
         ),
-        "fall too slowly",
+        "not -i/n",
     ),
     (
         checks.neighbours,
-        at_speeds(lambda i, d: 10_000.0 ** (-4 * i / d)),
-        "twice too fast",
+        first(at_speeds(lambda i, d: 10_000 ** (2 * i / d))),
+        "has a minus",
     ),
-    (checks.neighbours, at_speeds(lambda i, d: i.float() ** 0), "equally fast"),
-    (checks.neighbours, at_speeds(lambda i, d: 10_000 ** (2 * i / d)), "speeds rise"),
     (
         checks.neighbours,
-        at_speeds(lambda i, d: 500 ** (-2 * i / d)),
+        first(at_speeds(lambda i, d: 500 ** (-2 * i / d))),
         r"for x \(5, 8\), positions = .* at \[1, 2\] it gives",
     ),
     (
         checks.neighbours,
-        turned(lambda a, b, cos, sin: (a * cos + b * sin, a * sin + b * cos)),
+        first(turned(lambda a, b, cos, sin: (a * cos + b * sin, a * sin + b * cos))),
         "both sines have a plus",
     ),
     (
         checks.neighbours,
-        turned(lambda a, b, cos, sin: (a * cos - b * sin, -a * sin + b * cos)),
-        "both sines have a minus",
+        first(turned(lambda a, b, cos, sin: (a * sin - b * cos, a * cos + b * sin))),
+        "sine and cosine have changed places",
     ),
-    (
-        checks.neighbours,
-        turned(lambda a, b, cos, sin: (a * sin - b * cos, a * cos + b * sin)),
-        "changed places",
-    ),
-    (checks.neighbours, turned(overwriting), "made of the new a"),
+    (checks.neighbours, first(turned(overwriting)), "made of the new a"),
     (checks.neighbours, in_place, "changes its input"),
     (checks.buckets, lambda z, n, most: relative_buckets(z, n, most), "for the others"),
     (checks.buckets, lambda z, n, most: both(z.abs(), n, most), "count like those"),
     (
         checks.buckets,
-        lambda z, n, most: both(z.clamp(min=0), n, most) + n // 2 * (z < 0),
-        "share one bucket",
-    ),
-    (
-        checks.buckets,
-        lambda z, n, most: (
-            torch.where(z < 0, both(z + 1, n, most), both(z, n, most))
-            + n // 2 * (z == -1)
-        ),
-        "one too low",
-    ),
-    (
-        checks.buckets,
         lambda z, n, most: both(z.abs(), n, most) + n // 2 * (z >= 0),
         "have changed places",
-    ),
-    (
-        checks.buckets,
-        lambda z, n, most: z.abs().clamp(max=n // 2 - 1) + n // 2 * (z < 0),
-        "bucket of its own",
     ),
     (checks.buckets, equally_wide, "equally wide"),
     (checks.buckets, logarithmic(torch.round), "not to the nearest"),
@@ -236,52 +306,19 @@ WRONG = [
     (checks.buckets, logarithmic(span=lambda exact, most: most), "widen too fast"),
     (checks.buckets, logarithmic(limit=False), "has no end"),
     (checks.buckets, lambda *case: both(*case).float(), "these are floats"),
+    (checks.buckets, lambda *case: fixed(*case, factor=16), "factor of 16 is for"),
+    (checks.buckets, lambda *case: fixed(*case, upper=16), "16 more is for 32"),
+    (checks.buckets, lambda z, n, most: both(-z, n, most), "for negative distances"),
     (
         checks.buckets,
         lambda z, n, most: relative_buckets(z, n // 2, most),
-        r"at \[0\] it gives 0, wanted 31",
+        r"for z = tensor\(\[0, .*\), .*: at \[2\] it gives 0, wanted 24",
     ),
+    (checks.buckets, lambda z, n, most: both(z, 32, 128), "32 buckets and 128 only"),
     (
         checks.buckets,
-        lambda z, n, most: both(z, 32, 128),
-        r"for z \(280,\), n = 32, most = 100: at \[50\] it gives 30, wanted 31",
+        lambda z, n, most: counted(z, n, most, torch.gt) - 1,
+        "first distance: >=",
     ),
-    (
-        checks.buckets,
-        lambda z, n, most: both(z, n, most) + n // 2 * (z == 0),
-        r"at \[140\] it gives 16, wanted 0",
-    ),
-    (
-        checks.next_positions,
-        lambda cached, n: torch.arange(n).repeat(len(cached), 1),
-        "begins at 0 again",
-    ),
-    (
-        checks.next_positions,
-        lambda cached, n: cached[:, None] + torch.arange(1, n + 1),
-        "one too far",
-    ),
-    (
-        checks.next_positions,
-        lambda cached, n: from_here(cached.max().expand(len(cached)), n),
-        "from the longest",
-    ),
-    (
-        checks.next_positions,
-        lambda cached, n: from_here(cached[:1].expand(len(cached)), n),
-        "from the first",
-    ),
-    (
-        checks.next_positions,
-        lambda cached, n: torch.arange(n)[:, None] + cached,
-        "a row is a stream",
-    ),
-    (
-        checks.next_positions,
-        lambda cached, n: from_here(cached, n) - 1,
-        "one too early",
-    ),
-    (checks.next_positions, lambda cached, n: cached[:, None], "only one position"),
-    (checks.next_positions, lambda cached, n: from_here(cached, n) / 1, "are floats"),
-    (checks.next_positions, lambda cached, n: cached + n, "the shape is"),
+    (checks.buckets, lambda z, n, most: both(z, n, most) + 1, "one too high"),
 ]

@@ -1,11 +1,110 @@
 """Right and wrong answers to the exercises of chapter 05."""
 
+import copy
+
 import torch
 
 import companion
 from companion import checks
 
-INF = float("inf")
+
+def adam(p, g, m, v, t, rate):
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+    step = m / (1 - 0.9**t) / ((v / (1 - 0.999**t)).sqrt() + 1e-8)
+    return p - rate * step, m, v
+
+
+def right_adamw(p, gradients, rate, decay):
+    m, v = 0, 0
+    for t, g in enumerate(gradients, 1):
+        p, m, v = adam(p - rate * decay * p, g, m, v, t, rate)
+    return p
+
+
+def by_the_package(p, gradients, rate, decay):
+    moving = p.clone().requires_grad_()
+    optimizer = companion.AdamW([moving], lr=rate, weight_decay=decay)
+    for g in gradients:
+        moving.grad = g.clone()
+        optimizer.step()
+    return moving.detach()
+
+
+def in_the_gradient(p, gradients, rate, decay):
+    m, v = 0, 0
+    for t, g in enumerate(gradients, 1):
+        p, m, v = adam(p, g + decay * p, m, v, t, rate)
+    return p
+
+
+def decay_after(p, gradients, rate, decay):
+    m, v = 0, 0
+    for t, g in enumerate(gradients, 1):
+        p, m, v = adam(p, g, m, v, t, rate)
+        p = p - rate * decay * p
+    return p
+
+
+def from_zero(p, gradients, rate, decay):
+    m, v = 0, 0
+    for t, g in enumerate(gradients):
+        p, m, v = adam(p - rate * decay * p, g, m, v, t, rate)
+    return p
+
+
+def forgetful(p, gradients, rate, decay):
+    for t, g in enumerate(gradients, 1):
+        p, _, _ = adam(p - rate * decay * p, g, 0, 0, t, rate)
+    return p
+
+
+def loop(model, optimizer, batches, judge, keep, clear=True):
+    scores, best = [], None
+    for inputs, targets in batches:
+        if clear:
+            optimizer.zero_grad()
+        companion.next_token_loss(model(inputs), targets).backward()
+        optimizer.step()
+        scores.append(judge(model))
+        if scores[-1] == min(scores):
+            best = keep(model)
+    model.load_state_dict(best)
+    return scores
+
+
+def clones(model):
+    return {name: x.clone() for name, x in model.state_dict().items()}
+
+
+def right_best(*case):
+    return loop(*case, keep=clones)
+
+
+def by_a_whole_copy(model, optimizer, batches, judge):
+    lowest, scores = float("inf"), []
+    for inputs, targets in batches:
+        loss = torch.nn.functional.cross_entropy(model(inputs).mT, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        score = judge(model)
+        scores += [score]
+        if score < lowest:
+            lowest, best = score, copy.deepcopy(model)
+    model.load_state_dict(best.state_dict())
+    return scores
+
+
+def leaky_best(*case):
+    return loop(*case, keep=lambda model: model.state_dict())
+
+
+def shallow_best(*case):
+    return loop(*case, keep=lambda model: model.state_dict().copy())
+
+
+def no_return(*case):
+    right_best(*case)
 
 
 def norm_of(gradients):
@@ -76,16 +175,6 @@ def full_windows_only(model, tokens):
     return companion.next_token_loss(model(x), y)
 
 
-def full_and_rest(model, tokens):
-    n = model.config.context_length
-    whole, total = (len(tokens) - 1) // n * n, 0
-    for part in (slice(whole), slice(whole, len(tokens) - 1)):
-        x, y = tokens[:-1][part], tokens[1:][part]
-        pairs = zip(x.split(n), y.split(n), strict=True)
-        total += torch.stack(losses(model, pairs)).mean() * len(y)
-    return total / (len(tokens) - 1)
-
-
 def shifted_inside(model, tokens):
     parts = [w for w in tokens.split(model.config.context_length) if len(w) > 1]
     total = sum(losses(model, [(w[:-1], w[1:])])[0] * (len(w) - 1) for w in parts)
@@ -98,65 +187,93 @@ def unshifted(model, tokens):
     return sum(loss * len(x) for loss, (x, _) in weighed) / (len(tokens) - 1)
 
 
+def stored_corrected(p, gradients, rate, decay):
+    m, v = 0, 0
+    for t, g in enumerate(gradients, 1):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        m, v = m / (1 - 0.9**t), v / (1 - 0.999**t)
+        p = p - rate * (m / (v.sqrt() + 1e-8) + decay * p)
+    return p
+
+
+def by_torch(p, gradients, rate, decay):
+    moving = torch.nn.Parameter(p.clone())
+    optimizer = torch.optim.AdamW([moving], lr=rate, weight_decay=decay)
+    for g in gradients:
+        moving.grad = g.clone()
+        optimizer.step()
+    return moving.detach()
+
+
+def below_the_one_before(model, optimizer, batches, judge):
+    scores = []
+    for inputs, targets in batches:
+        optimizer.zero_grad()
+        companion.next_token_loss(model(inputs), targets).backward()
+        optimizer.step()
+        scores.append(judge(model))
+        if len(scores) < 2 or scores[-1] < scores[-2]:
+            best = copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    return scores
+
+
+def without_overlap(model, tokens):
+    parts = [w for w in tokens.split(model.config.context_length + 1) if len(w) > 1]
+    total = sum(losses(model, [(w[:-1], w[1:])])[0] * (len(w) - 1) for w in parts)
+    return total / sum(len(w) - 1 for w in parts)
+
+
+def padded(model, tokens):
+    n = model.config.context_length
+    rest = -(len(tokens) - 1) % n
+    x = torch.cat([tokens[:-1], tokens.new_zeros(rest)]).view(-1, n)
+    y = torch.cat([tokens[1:], tokens.new_full((rest,), -100)]).view(-1, n)
+    return companion.next_token_loss(model(x), y)
+
+
 RIGHT = [
-    (checks.perplexity, lambda z, y: companion.next_token_loss(z, y).exp()),
-    (
-        checks.perplexity,
-        lambda z, y: 1 / z.softmax(-1).gather(-1, y[..., None]).log().mean().exp(),
-    ),
     (checks.clip, right_clip),
     (checks.clip, by_parameters),
+    (checks.adamw, right_adamw),
+    (checks.adamw, by_the_package),
+    (checks.adamw, by_torch),
+    (checks.best, right_best),
+    (checks.best, by_a_whole_copy),
     (checks.whole_split, by_weights),
     (checks.whole_split, by_surprises),
     (checks.whole_split, by_starts),
-    (checks.mask_scores, lambda z, mask: torch.where(mask, z, -INF)),
-    (checks.mask_scores, lambda z, mask: z + torch.where(mask, 0.0, -INF)),
-    (checks.mask_scores, lambda z, mask: z + mask.float().log()),
-    (
-        checks.mask_scores,
-        lambda z, mask: z.masked_fill(~mask, torch.finfo(z.dtype).min),
-    ),
+    (checks.whole_split, padded),
 ]
 WRONG = [
-    (checks.perplexity, companion.next_token_loss, "take e to the power"),
+    (checks.adamw, lambda p, gs, rate, decay: right_adamw(p, gs, rate, 0), "is Adam"),
+    (checks.adamw, in_the_gradient, "the decay is in the gradient"),
+    (checks.adamw, decay_after, "of p after the step"),
+    (checks.adamw, from_zero, "t counts from 1"),
+    (checks.adamw, forgetful, "begin at 0 again"),
+    (checks.adamw, stored_corrected, "carry m and v on as they were"),
     (
-        checks.perplexity,
-        lambda z, y: 2 ** companion.next_token_loss(z, y),
-        "base is e, not 2",
+        checks.adamw,
+        lambda p, gs, rate, decay: right_adamw(p, gs, 0.001, decay * rate / 0.001),
+        "pass the rate on",
     ),
     (
-        checks.perplexity,
-        lambda z, y: (-z.log_softmax(-1).gather(-1, y[..., None])).exp().mean(),
-        "first the mean",
+        checks.adamw,
+        lambda p, gs, rate, decay: right_adamw(p, gs, rate, decay / rate),
+        "not times the rate",
     ),
+    (checks.adamw, lambda p, gs, rate, decay: p.sub_(rate * gs[0]), "its input"),
+    (checks.best, leaky_best, "copied, and loaded"),
+    (checks.best, shallow_best, "copied, and loaded"),
+    (checks.best, below_the_one_before, "lower than all"),
     (
-        checks.perplexity,
-        lambda z, y: torch.nn.functional.cross_entropy(z.mT, y, reduction="none").exp(),
-        "one number for all",
+        checks.best,
+        lambda *case: loop(*case, keep=clones, clear=False),
+        "zero_grad comes before",
     ),
-    (
-        checks.perplexity,
-        lambda z, y: (
-            torch.nn.functional.cross_entropy(z.mT, y, reduction="none")
-            .mean(1)
-            .exp()
-            .mean()
-        ),
-        "not over one sequence at a time",
-    ),
-    (
-        checks.perplexity,
-        lambda z, y: z.log_softmax(-1).gather(-1, y[..., None]).mean().exp(),
-        "sign of the surprise",
-    ),
-    (
-        checks.perplexity,
-        lambda z, y: torch.special.entr(z.softmax(-1)).sum(-1).mean().exp(),
-        r"for z \(2, 7, 5\), y \(2, 7\): it gives .*, wanted \d",
-    ),
-    (checks.perplexity, lambda z, y: companion.perplexity(z, y), "AttributeError"),
+    (checks.best, lambda *case: min(right_best(*case)), r"at \[0\] it gives \d"),
+    (checks.best, no_return, "nothing is returned"),
     (checks.clip, only_over(lambda gs, c: 1 / norm_of(gs)), "whatever the limit"),
-    (checks.clip, only_over(lambda gs, c: c), "must be limit / norm"),
     (
         checks.clip,
         lambda gs, c: [g * min(1, c / g.norm()) for g in gs],
@@ -164,16 +281,6 @@ WRONG = [
     ),
     (checks.clip, lambda gs, c: [g.clip(-c, c) for g in gs], "changes the direction"),
     (checks.clip, lambda gs, c: [g * c / norm_of(gs) for g in gs], "only shortens"),
-    (
-        checks.clip,
-        lambda gs, c: [g * min(1, c / norm_of(gs) ** 2) for g in gs],
-        "the root is missing",
-    ),
-    (
-        checks.clip,
-        lambda gs, c: [g * min(1, c / sum(x.norm() for x in gs)) for g in gs],
-        "the norms are added",
-    ),
     (checks.clip, in_place_clip, "changes its input"),
     (
         checks.clip,
@@ -187,16 +294,11 @@ WRONG = [
     ),
     (checks.whole_split, full_windows_only, "are left out"),
     (checks.whole_split, lambda m, t: by_weights(m, t, 8), "is always 8"),
-    (checks.whole_split, lambda m, t: by_weights(m, t, 64), "do not fit into 8"),
+    (checks.whole_split, lambda m, t: by_weights(m, t, 64), "t at most 8"),
     (
         checks.whole_split,
         lambda m, t: companion.next_token_loss(m(t[:-1]), t[1:]),
-        r"tokens are \(b t\), not \(19,\)",
-    ),
-    (
-        checks.whole_split,
-        lambda m, t: by_weights(m, t) * (len(t) - 1),
-        "divide by the number of predictions",
+        r"tokens are \(b t\), t at most 8: \(19,\)",
     ),
     (
         checks.whole_split,
@@ -204,49 +306,6 @@ WRONG = [
         "one prediction fewer than tokens",
     ),
     (checks.whole_split, shifted_inside, "loses its first token"),
+    (checks.whole_split, without_overlap, "the last token of the one before"),
     (checks.whole_split, unshifted, "the targets are the inputs"),
-    (checks.whole_split, full_and_rest, "an empty one is left over"),
-    (
-        checks.mask_scores,
-        lambda z, mask: z.masked_fill(~mask, -1e9),
-        r"-1e\+09 can be outbid",
-    ),
-    (
-        checks.mask_scores,
-        lambda z, mask: z.masked_fill(~mask, -1e10),
-        r"-1e\+10 can be outbid",
-    ),
-    (
-        checks.mask_scores,
-        lambda z, mask: z + torch.where(mask, 0.0, -1e4),
-        "added, -10000 can be outbid",
-    ),
-    (checks.mask_scores, lambda z, mask: z * mask, "0 can be outbid"),
-    (
-        checks.mask_scores,
-        lambda z, mask: torch.where(mask, z, -12345.0),
-        r"at \[0, 1\] it gives -12345, wanted -inf",
-    ),
-    (
-        checks.mask_scores,
-        lambda z, mask: z.masked_fill(~mask, (z.min() - 1).item()),
-        "still gets a share",
-    ),
-    (
-        checks.mask_scores,
-        lambda z, mask: z.masked_fill(mask, -INF),
-        "the wrong side is hidden",
-    ),
-    (checks.mask_scores, lambda z, mask: z + ~mask * -INF, "0 times infinity"),
-    (
-        checks.mask_scores,
-        lambda z, mask: z.masked_fill(~mask, -INF).softmax(-1),
-        "softmax comes later",
-    ),
-    (checks.mask_scores, lambda z, mask: z.masked_fill_(~mask, -INF), "its input"),
-    (
-        checks.mask_scores,
-        lambda z, mask: mask,
-        "the dtype is torch.bool, wanted torch.float32",
-    ),
 ]
