@@ -30,8 +30,8 @@ lab: data ## open the course in JupyterLab
 		$$(test "$$(id -u)" = 0 && echo --allow-root)
 
 # Two processes with one thread each. Two threads of one process wait for each other in
-# a loop that keeps its core, and beside another busy process all becomes 5 to 50 times
-# slower; a shorter loop (GOMP_SPINCOUNT) costs an idle machine 10 to 20%.
+# a loop that keeps its core, and beside another busy process a token takes 20 to 100 times
+# as long; a shorter loop (GOMP_SPINCOUNT=1000) costs an idle machine 9 to 22%.
 test: export OMP_NUM_THREADS := 1
 test: data ## run all tests, and all notebooks under strict nbval
 	$(PYTHON) -m ruff check .
