@@ -4,7 +4,7 @@ from .attention import one_query, pad_mask, softmax_gradient, window_attention
 from .blocks import channel_norm, fold, swiglu, third_block
 from .compare import Mistake
 from .encoder_decoder import padded_loss, read_once, shifted, soft_targets
-from .kv_cache import in_place, loop, talk, text_cost
+from .kv_cache import in_place, place, talk, text_cost
 from .multi_head import head_parameters, induction_scores, merge_heads, split_heads
 from .positional_encodings import buckets, neighbours, slopes
 from .sampling import crossing, dart, ending, write

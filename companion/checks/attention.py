@@ -5,67 +5,67 @@ import math
 
 import torch
 
-from ..attention import attention, attention_weights, causal_mask, padding_mask
-from .compare import compare, draw
+from ..attention import softmax
+from .compare import Mistake, compare, draw
 
 
 def one_query(answer) -> None:
     """`answer(query, keys, values)`: lists (d), (s d), (s c), and a list (c) comes."""
 
-    def taken(weights, of=lambda q, k, v: v):
-        def take(*lists):
-            q, k, v = map(torch.tensor, lists)
-            return (weights(q, k) @ of(q, k, v)).tolist()
+    def told(take):  # tensors for the lists; z are the scaled scores
+        def listed(*lists):
+            q, k, v = (torch.tensor(x, dtype=torch.double) for x in lists)
+            return take(k @ q / len(q) ** 0.5, k, v).tolist()
 
-        return take
+        return listed
 
-    def shared(scores):
-        return taken(lambda q, k: scores(q, k).softmax(0))
+    def times(factor):
+        return lambda z, k, v: (z * factor(k.shape[1], *v.shape)).softmax(0) @ v
 
-    def scaled(q, k):
-        return k @ q / len(q) ** 0.5
-
-    def case(s, d, c, size):
-        draws = size * draw(d, seed=s), size * draw(s, d, seed=d), draw(s, c, seed=c)
-        return tuple((10 * x).double().round().div(10).tolist() for x in draws)
-
-    small = [2.0, 1.0], [[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]], [[10.0], [20.0], [40.0]]
+    def case(*draws):
+        return tuple(x.double().mul(10).round().div(10).tolist() for x in draws)
 
     @functools.wraps(answer)
     def finite(query, keys, values):
         try:
             return answer(query, keys, values)
-        except OverflowError:
+        except (OverflowError, ZeroDivisionError):
             return [math.nan for _ in values[0]]
 
+    small = [2.0, 1.0], [[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]], [[10.0], [20.0], [40.0]]
+    mixed = draw(8, seed=5), draw(5, 8, seed=8), draw(5, 3, seed=3)
+    large = 99 * draw(6, seed=1), 99 * draw(9, 6, seed=51), draw(9, 2, seed=6)
+    below = 99 * draw(4).abs(), -99 * draw(7, 4, seed=50).abs(), draw(7, 5, seed=4)
+    wrong = {
+        "all scores may lie far below 0, then all terms are 0: take away the largest "
+        "score itself, not 0 and not the largest size": (
+            lambda z, k, v: (e := (z - z.amax().relu()).exp()) / e.sum() @ v
+        ),
+        "e to a large score overflows, to one far below 0 it is 0: take away the "
+        "largest of the very numbers that e is raised to": (
+            lambda z, k, v: (e := z.exp()) / e.sum() @ v
+        ),
+        "no scale: divide the scores by the root of d": times(lambda d, s, c: d**0.5),
+        "the scores are divided by d: take its root": times(lambda d, s, c: d**-0.5),
+        "d is not the number of keys": times(lambda d, s, c: (d / s) ** 0.5),
+        "d is not the length of a value": times(lambda d, s, c: (d / c) ** 0.5),
+        "the scores are to be divided by the root, not the weights": (
+            lambda z, k, v: (z * (d := k.shape[1] ** 0.5)).softmax(0) / d @ v
+        ),
+        "these are the weights: average the values": lambda z, k, v: z.softmax(0),
+        "sum over tokens, for each column": lambda z, k, v: z.softmax(0) * v.sum(1),
+        "the keys are averaged, not the values": lambda z, k, v: z.softmax(0) @ k,
+        "the best value alone: give each its share": lambda z, k, v: v[z.argmax()],
+        "add up: the weights sum to 1": lambda z, k, v: z.softmax(0) @ v / len(k),
+        "softmax is missing": lambda z, k, v: z @ v,
+        "raise e to the scores before dividing": lambda z, k, v: z / z.sum() @ v,
+        "divide the terms by their sum": lambda z, k, v: (z - z.amax()).exp() @ v,
+    }
     compare(
         finite if callable(answer) else answer,
-        shared(scaled),
-        [small, case(5, 8, 3, 1), case(9, 6, 2, 99)],
-        {
-            "e to a large score overflows: take away the largest first": taken(
-                lambda q, k: (e := scaled(q, k).exp()) / e.sum()
-            ),
-            "the scale is missing: divide the scores by the root of d": shared(
-                lambda q, k: k @ q
-            ),
-            "the scores are divided by d: take its root": shared(
-                lambda q, k: k @ q / len(q)
-            ),
-            "these are the weights: now average the values by them": taken(
-                lambda q, k: scaled(q, k).softmax(0), lambda q, k, v: torch.eye(len(k))
-            ),
-            "the keys are averaged: they are only for finding, average the values": (
-                taken(lambda q, k: scaled(q, k).softmax(0), lambda q, k, v: k)
-            ),
-            "the values are summed by the scores: softmax is missing": taken(scaled),
-            "the scores are divided by their sum: raise e to them first": taken(
-                lambda q, k: scaled(q, k) / scaled(q, k).sum()
-            ),
-            "the terms don't become shares: divide them by their sum": taken(
-                lambda q, k: (scaled(q, k) - scaled(q, k).amax()).exp()
-            ),
-        },
+        told(times(lambda d, s, c: 1)),
+        [small, case(*mixed), case(*large), case(*below)],
+        {words: told(take) for words, take in wrong.items()},
         "one_query: compare, scale, share out, average",
     )
 
@@ -73,87 +73,85 @@ def one_query(answer) -> None:
 def window_attention(answer) -> None:
     """`answer(queries, keys, values, width)`: each position sees the last `width`."""
 
-    def seen(q, width):
-        t = torch.arange(q.shape[-2])
-        return (t[:, None] >= t) & (t[:, None] - t < width)
+    def near(t, n):
+        return (t >= 0) & (t < n)
 
-    def masked(mask):
-        return lambda q, k, v, n: attention(q, k, v, mask(q, n))
+    def shut(z, m, axis=-1, low=-math.inf):
+        return softmax(z.masked_fill(~m, low), axis)
+
+    def masked(seen, weigh=lambda z, m, r: shut(z, m)):  # seen: how far back, and width
+        def take(q, k, v, n):
+            t, root = torch.arange(q.shape[-2]), q.shape[-1] ** 0.5
+            return weigh(q @ k.mT / root, seen(t[:, None] - t, n), root) @ v
+
+        return take
 
     def case(size, *shape, d):
         return [size * draw(*shape, n, seed=i) for i, n in enumerate(d)]
 
-    compare(
-        answer,
-        masked(seen),
-        [
-            (*case(2, 2, 3, 6, d=(5, 5, 4)), 3),
-            (*case(10, 3, 2, 7, d=(3, 3, 5)), 1),  # here -100 is not low enough
-            (*case(2, 1, 1, 4, d=(2, 2, 3)), 9),
-        ],
-        {
-            "what is hidden has the score 0, a likely one: it should be -inf": (
-                lambda q, k, v, n: (
-                    (q @ k.mT * seen(q, n) / q.shape[-1] ** 0.5).softmax(-1) @ v
-                )
-            ),
-            "rows no longer sum to 1: is the mask applied after softmax?": (
-                lambda q, k, v, n: (attention_weights(q, k) * seen(q, n)) @ v
-            ),
-            "rows no longer sum to 1: is the window cut out after softmax?": (
-                lambda q, k, v, n: (
-                    (attention_weights(q, k, causal_mask(q.shape[-2])) * seen(q, n)) @ v
-                )
-            ),
-            "a position also sees those after it: the future is to hide": masked(
-                lambda q, n: seen(q, n) | seen(q, n).mT
-            ),
-            "it looks ahead, not back: the key comes before the query": masked(
-                lambda q, n: seen(q, n).mT
-            ),
-            "a position does not see itself: it is one of the width": masked(
-                lambda q, n: seen(q, n + 1) & ~seen(q, 1)
-            ),
-            "the window is one too wide: a position itself is one of the width": masked(
-                lambda q, n: seen(q, n + 1)
-            ),
-            "the window is one too narrow: itself and the width - 1 before it": masked(
-                lambda q, n: seen(q, n - 1)
-            ),
-            "everything earlier is seen: this mask is causal, but has no window": (
-                masked(lambda q, n: causal_mask(q.shape[-2]))
-            ),
-            "the mask is upside down: True is where attention is allowed": masked(
-                lambda q, n: ~seen(q, n)
-            ),
-            "nothing is masked": masked(lambda q, n: None),
-        },
-        "window_attention: itself and those just before",
-    )
+    wrong = {
+        "hidden scores are 0, not -inf": masked(near, lambda z, m, r: softmax(z * m)),
+        "-100 leaves weight: -inf": masked(near, lambda z, m, r: shut(z, m, -1, -100)),
+        "mask before softmax, not after": masked(near, lambda z, m, r: softmax(z) * m),
+        "the window, too, is cut before softmax, not after it": masked(
+            near, lambda z, m, r: shut(z, torch.ones_like(z).tril() > 0) * m
+        ),
+        "softmax over queries, not keys": masked(near, lambda z, m, r: shut(z, m, -2)),
+        "no scale: divide by root d": masked(near, lambda z, m, r: shut(z * r, m)),
+        "scaled twice: once is enough": masked(near, lambda z, m, r: shut(z / r, m)),
+        "a slice with a negative start counts from the end: begin at 0": masked(
+            near,
+            lambda z, m, r: shut(z, m) * (m[-1, 0] | (m.sum(-1, True) == m[-1].sum())),
+        ),
+        "half of the window lies ahead": masked(lambda t, n: t.abs() <= n // 2),
+        "a position sees later ones, too": masked(lambda t, n: t.abs() < n),
+        "it looks ahead, not back": masked(lambda t, n: near(-t, n)),
+        "a position is to see itself": masked(lambda t, n: near(t - 1, n - 1)),
+        "itself is one of the width": masked(lambda t, n: near(t - 1, n)),
+        "the window is one too wide": masked(lambda t, n: near(t, n + 1)),
+        "the window is one too narrow": masked(lambda t, n: near(t, n - 1)),
+        "causal, but without a window": masked(lambda t, n: t >= 0),
+        "upside down: True is what is seen": masked(lambda t, n: ~near(t, n)),
+        "nothing is masked": masked(lambda t, n: t == t),
+    }
+    cases = [
+        (*case(2, 2, 3, 6, d=(5, 5, 4)), 3),
+        (*case(10, 3, 2, 7, d=(3, 3, 5)), 1),  # here -100 is not low enough
+        (*case(2, 1, 1, 4, d=(2, 2, 3)), 9),
+    ]
+    praise = "window_attention: itself and those just before"
+    compare(answer, masked(near), cases, wrong, praise)
 
 
 def pad_mask(answer) -> None:
-    """`answer(lengths, n_keys)`: True at real keys, (b 1 1 s)."""
+    """`answer(lengths, n_keys)`: True at real keys, for scores (b h t s)."""
+
+    def narrow(lengths, n_keys):  # what is the same for every head and query: (b 1 1 s)
+        mask = answer(lengths, n_keys)
+        if not isinstance(mask, torch.Tensor) or mask.dim() != 4:
+            return mask
+        row = mask[:, :1, :1]
+        return row if mask.shape[2] in (1, n_keys) and (mask == row).all() else mask
+
+    def real(k, n):
+        return torch.arange(n) < k[:, None, None, None]
+
     compare(
-        answer,
-        padding_mask,
+        narrow if callable(answer) else answer,
+        real,
         [(torch.tensor([3, 0, 5]), 5), (torch.tensor([2, 4]), 7)],
         {
-            "queries are hidden instead of keys: the axes are (b 1 1 s)": (
-                lambda lengths, n: padding_mask(lengths, n).mT
+            "queries are hidden, not keys (b h t s)": lambda k, n: real(k, n).mT,
+            "hide keys, not queries": lambda k, n: real(k, n) & real(k, n).mT,
+            "filler alone is hidden, not the future": (
+                lambda k, n: real(k, n) & torch.ones(n, n).tril().bool()
             ),
-            "hide keys only: a row of filler may look at real tokens": (
-                lambda lengths, n: (m := padding_mask(lengths, n)) & m.mT
-            ),
-            "the mask is upside down: True is where attention is allowed": (
-                lambda lengths, n: ~padding_mask(lengths, n)
-            ),
-            "the axis of queries has length 1: filler is hidden from all alike": (
-                lambda lengths, n: padding_mask(lengths, n).repeat(1, 1, n, 1)
-            ),
-            "one key too many: with length 3 the keys 0, 1 and 2 are real": (
-                lambda lengths, n: torch.arange(n) <= lengths[:, None, None, None]
-            ),
+            "sentences are the first axis, b": lambda k, n: real(k, n).transpose(0, 2),
+            "upside down: True is what is seen": lambda k, n: ~real(k, n),
+            "filler stands at the end": lambda k, n: real(k, n).flip(-1),
+            "one key too many": lambda k, n: real(k + 1, n),
+            "one key too few": lambda k, n: real(k - 1, n),
+            "each has its own length": lambda k, n: real(k.amax().expand_as(k), n),
         },
         "pad_mask: filler is hidden from everybody",
     )
@@ -162,39 +160,41 @@ def pad_mask(answer) -> None:
 def softmax_gradient(answer) -> None:
     """`answer(weights, g)`: the gradient of the scores (t s)."""
 
-    def right(w, g):
-        return w * g - torch.einsum("ti,tj,tj->ti", w, w, g)
+    def total(x, axis=-1):
+        return x.sum(axis, keepdim=True)
 
-    def total(x, dim=-1):
-        return x.sum(dim, keepdim=True)
+    def lined_up(weights, g):
+        try:
+            return answer(weights, g)
+        except RuntimeError as error:
+            if "must match" not in str(error):
+                raise
+            words = "sizes don't fit: keepdim=True leaves a sum its axis"
+            raise Mistake(f"softmax_gradient: {words}") from error
 
+    wrong = {
+        "these are rates: multiply each by its g": lambda w, g: w * (1 - w),
+        "a score moves the other weights, too": lambda w, g: w * (1 - w) * g,
+        "a score moves its own weight, too": lambda w, g: w * (w * g - total(w * g)),
+        "its own rate is w (1 - w)": lambda w, g: w * (g - w * g - total(w * g)),
+        "multiply each rate by the g of the weight that it moves": lambda w, g: 0 * w,
+        "the sum over the other weights is missing": lambda w, g: w * g,
+        "the factor w in front is missing": lambda w, g: g - total(w * g),
+        "the sign is turned": lambda w, g: w * (total(w * g) - g),
+        "the sum is to be taken away": lambda w, g: w * (g + total(w * g)),
+        "the sum is to be weighed by w": lambda w, g: w * (g - total(g)),
+        "the mean is to be weighed by w": lambda w, g: w * (g - total(g) / g.shape[1]),
+        "the sum runs over queries, not a row": lambda w, g: w * (g - total(w * g, 0)),
+        "w are shares: no softmax again": lambda w, g: right(softmax(w), g),
+    }
     compare(
-        answer,
-        right,
+        lined_up if callable(answer) else answer,
+        right := lambda w, g: w * (g - total(w * g)),
         [
             (draw(3, 5).softmax(-1), draw(3, 5, seed=1)),
             (draw(4, 4, seed=2).softmax(-1), draw(4, 4, seed=3)),
             (torch.eye(6)[[2, 5]], draw(2, 6, seed=4)),
         ],
-        {
-            "these are rates: multiply each by its g": lambda w, e: w * (1 - w),
-            "only i = j is counted: a score moves the other weights of its row too": (
-                lambda w, e: w * (1 - w) * e
-            ),
-            "the sum over the other weights is missing": lambda w, e: w * e,
-            "the factor in front is missing: each bracket is multiplied by w": (
-                lambda w, e: e - total(w * e)
-            ),
-            "the sign is turned: g itself counts positive": (
-                lambda w, e: w * (total(w * e) - e)
-            ),
-            "a sign: what the whole row would gain is taken away, not added": (
-                lambda w, e: w * (e + total(w * e))
-            ),
-            "the sum is to be weighted by the weights": lambda w, e: w * (e - total(e)),
-            "the sum runs over the queries: softmax was over the last axis": (
-                lambda w, e: w * (e - total(w * e, 0))
-            ),
-        },
+        wrong,
         "softmax_gradient: weight times what g has more than the row's weighted mean",
     )

@@ -7,8 +7,16 @@ from itertools import product
 import torch
 from torch.nn.functional import layer_norm
 
-from ..blocks import ACTIVATIONS, gelu, gelu_sigmoid
+from ..blocks import ACTIVATIONS, gelu, gelu_sigmoid, gelu_tanh
 from .compare import Mistake, compare, draw
+
+
+def hinted(hint: str, *compared) -> None:
+    """`compare`, with a hint for an answer that stops because sizes don't match."""
+    try:
+        compare(*compared)
+    except Mistake as wrong:
+        raise Mistake(f"{wrong}{hint * ('must match' in str(wrong))}") from None
 
 
 def channel_norm(answer) -> None:
@@ -20,48 +28,43 @@ def channel_norm(answer) -> None:
     def case(b, c, t, eps):
         return draw(b, c, t) + 1, draw(c, seed=1), draw(c, seed=2), eps
 
-    def wrong(over=1, less=0, middle=1, of_x=0, root=None, end=None):
+    def wrong(over=1, n=None, middle=1, of_x=0, root=None, end=None):
         def norm(x, gain, bias, eps):
             g, b, c = gain[:, None], bias[:, None], len(gain)
             z = x - middle * x.mean(over, True)
-            v = (x if of_x else z).square().mean(over, True) * c / (c - less)
+            v = (x if of_x else z).square().mean(over, True) * (c / n(c) if n else 1)
             z = z / (root(v, eps) if root else (v + eps).sqrt())
             return end(z, g, b) if end else g * z + b
 
         return norm
 
-    def reshaped(x, gain, bias, eps):
-        z = layer_norm(x.reshape(x.mT.shape), gain.shape, gain, bias, eps)
-        return z.reshape(x.shape)
-
     by, outside = (lambda root: wrong(root=root)), lambda v, eps: v.sqrt() + eps
+    after, one_less = (lambda end: wrong(end=end)), lambda c: c - 1
     each = "each position has a mean and a variance of its own, over its c features"
-    compare(
-        answer,
-        right,
-        [case(2, 5, 3, 0.5), case(3, 4, 6, 0.1)],
-        {
-            "this is over t: the features stand in the middle, on axis 1": wrong(2),
-            f"this is over c and t: {each}": wrong((1, 2)),
-            f"this is over the batch: {each}": wrong(0),
-            f"this is BatchNorm, over the batch and t: {each}": wrong((0, 2)),
-            f"this is over everything: {each}": wrong((0, 1, 2)),
-            "`reshape` does not swap two axes: `.mT` does": reshaped,
-            "the variance is of the differences from the mean, not of x": wrong(of_x=1),
-            "`std` and `var` divide by c - 1: here it is by c": wrong(less=1),
-            "two things: `std` and `var` divide by c - 1, here it is by c; and eps"
-            " belongs inside the root": wrong(less=1, root=outside),
-            "eps is outside the root: it is added to the variance": by(outside),
-            "eps is missing, or fixed: it is an argument": by(lambda v, eps: v.sqrt()),
-            "divide by the root of the variance, not by it": by(lambda v, eps: v + eps),
-            "the mean is not taken off: this is RMSNorm with a bias": wrong(middle=0),
-            "the bias is added after the gain": wrong(end=lambda z, g, b: g * (z + b)),
-            "the bias is not used": wrong(end=lambda z, g, b: g * z),
-            "the gain is not used": wrong(end=lambda z, g, b: z + b),
-            "gain and bias are not used": wrong(end=lambda z, g, b: z),
-        },
-        "channel_norm: the features decide what is averaged, not the last axis",
-    )
+    over = {2: "t", 0: "the batch", (1, 2): "c and t", (0, 1, 2): "everything"}
+    over[0, 2] = "the batch and t, as in BatchNorm"
+    mistakes = {f"this is over {of}: {each}": wrong(axes) for axes, of in over.items()}
+    swap = "`reshape` does not swap two axes: `.mT` does"
+    mistakes |= {
+        swap: lambda x, *w: right(x.reshape(x.mT.shape).mT, *w).mT.reshape(x.shape),
+        "c is on the last axis: turn it back": lambda *case: right(*case).mT,
+        "the variance is of the differences from the mean, not of x": wrong(of_x=1),
+        "the variance is the mean of the squares, not the sum": wrong(n=lambda c: 1),
+        "`std` and `var` divide by c - 1: here it is by c": wrong(n=one_less),
+        "two things: `std` and `var` divide by c - 1, here it is by c; and eps"
+        " belongs inside the root": wrong(n=one_less, root=outside),
+        "eps is outside the root: it is added to the variance": by(outside),
+        "eps is missing, or fixed: it is an argument": by(lambda v, eps: v.sqrt()),
+        "divide by the root of the variance, not by it": by(lambda v, eps: v + eps),
+        "the mean is not taken off: this is RMSNorm with a bias": wrong(middle=0),
+        "the bias is added after the gain": after(lambda z, g, b: g * (z + b)),
+        "gain and bias have changed places": after(lambda z, g, b: b * z + g),
+        "the bias is not used": after(lambda z, g, b: g * z),
+        "the gain is not used": after(lambda z, g, b: z + b),
+    }
+    praise = "channel_norm: the features decide what is averaged, not the last axis"
+    hint = " (what belongs to c must stand on axis 1: `keepdim=True`, `gain[:, None]`)"
+    hinted(hint, answer, right, [case(2, 7, 3, 3), case(3, 8, 6, 2)], mistakes, praise)
 
 
 def swiglu(answer) -> None:
@@ -83,23 +86,23 @@ def swiglu(answer) -> None:
         "x @ up is not used": lambda u, g: silu(g),
         "the gate is not used": lambda u, g: silu(u),
         "the gate is not bent: where is SiLU?": lambda u, g: u * g,
-        f"this is a sigmoid: {of_x}": lambda u, g: u * torch.sigmoid(g),
-        f"this is GELU: {of_x}": lambda u, g: u * gelu(g),
-        f"1.702 belongs to GELU: {of_x}": lambda u, g: u * gelu_sigmoid(g),
-        f"this is ReLU: {of_x}": lambda u, g: u * torch.relu(g),
+        "the sigmoid has the wrong sign": lambda u, g: u * g * torch.sigmoid(-g),
+        "1.702 belongs to GELU, not to SiLU": lambda u, g: u * gelu_sigmoid(g),
     }
+    bends = {"GELU": gelu, "GELU by its tanh": gelu_tanh, "ReLU": torch.relu}
+    bends |= {"a sigmoid": torch.sigmoid, "a softmax": lambda g: g.softmax(-1)}
+    for k, f in bends.items():
+        hidden[f"this is {k}: {of_x}"] = lambda u, g, f=f: u * f(g)
     mistakes = {
         "SiLU is of x @ gate": lambda x, u, g, d: (silu(x) @ g * (x @ u)) @ d,
         "`@ down` leads back": lambda x, u, g, d: silu(x @ g) * (x @ u),
+        "x is not added here: a block does it": lambda x, *w: x + right(x, *w),
     }
-    for words, f in hidden.items():
-        mistakes[words] = lambda x, u, g, d, f=f: f(x @ u, x @ g) @ d
+    for k, f in hidden.items():
+        mistakes[k] = lambda x, u, g, d, f=f: f(x @ u, x @ g) @ d
     praise = "swiglu: a gate that each token sets for itself"
-    try:
-        compare(answer, right, [case(3, 4, 6), case(5, 2, 7)], mistakes, praise)
-    except Mistake as wrong:
-        hint = " (`*` and `@` go from left to right: has each product its brackets?)"
-        raise Mistake(f"{wrong}{hint * ('must match' in str(wrong))}") from None
+    hint = " (`*` and `@` go from left to right: has each product its brackets?)"
+    hinted(hint, answer, right, [case(3, 4, 6), case(5, 2, 7)], mistakes, praise)
 
 
 class Part:
@@ -123,9 +126,8 @@ def third_block(answer) -> None:
     def case(b, t, c):
         first, second = draw(c, c), draw(c, c, seed=1)
         attend, widen = lambda x: x.cumsum(-2) @ first, lambda x: (x @ second).relu()
-        double = Part(lambda x: 2 * layer_norm(x, x.shape[-1:]))
-        triple = Part(lambda x: 3 * layer_norm(x, x.shape[-1:]) + 1)
-        return 5 * draw(b, t, c, seed=2), Part(attend), Part(widen), (double, triple)
+        norms = tuple(Part(lambda x, k=k: k * layer_norm(x, [c]) + k) for k in (2, 3))
+        return 5 * draw(b, t, c, seed=2), Part(attend), Part(widen), norms
 
     places = {  # of a branch f and its norm n
         "": lambda x, f, n: x + n(f(x)),
@@ -134,38 +136,35 @@ def third_block(answer) -> None:
         "what it reads is normed too: it reads x": lambda x, f, n: x + n(f(n(x))),
         "what it gives is not normed": lambda x, f, n: x + f(x),
         "what it gives is not added to x": lambda x, f, n: n(f(x)),
+        "it is not used": lambda x, f, n: x,
     }
 
     def block(one="", two="", order=(0, 1)):
-        def run(x, attend, widen, norms):
-            x = places[one](x, attend, norms[order[0]])
-            return places[two](x, widen, norms[order[1]])
+        f, h, (i, k) = places[one], places[two], order
+        return lambda x, attend, widen, n: h(f(x, attend, n[i]), widen, n[k])
 
-        return run
-
+    whole, side = block(), "the feed-forward layer must see what attention has added"
+    lost = "the second sum begins with the first x: what attention added is lost"
     mistakes = {
         "the two norms have changed places": block(order=(1, 0)),
         "both branches go through norms[0]: each has its own": block(order=(0, 0)),
-        "the feed-forward layer must see what attention has added": (
-            lambda x, a, w, n: x + n[0](a(x)) + n[1](w(x))
-        ),
-        "the second sum begins with the first x: what attention added is lost": (
-            lambda x, a, w, n: x + n[1](w(x + n[0](a(x))))
-        ),
+        "both branches go through norms[1]: each has its own": block(order=(1, 1)),
+        "attention comes first": lambda x, a, w, n: whole(x, w, a, n),
+        "the sum is normed at the end": lambda x, a, w, n: n[1](whole(x, a, w, n)),
+        side: lambda x, a, w, n: x + n[0](a(x)) + n[1](w(x)),
+        lost: lambda x, a, w, n: x + n[1](w(x + n[0](a(x)))),
+        "return the stream: x and what was added": lambda x, *w: whole(x, *w) - x,
     }
     for one, two in product(places, places):
         of = (one and f"attention: {one}", two and f"feed-forward: {two}")
         said = f"both branches: {one}" if one == two else "; ".join(filter(None, of))
         mistakes[said] = block(one, two)
     praise = "third_block: only what is added is normed, the stream stays whole"
-    compare(answer, block(), [case(1, 4, 6), case(2, 3, 5)], mistakes, praise)
+    compare(answer, whole, [case(1, 4, 6), case(2, 3, 5)], mistakes, praise)
 
 
 def fold(answer) -> None:
     """`answer(gain, bias, weight, offset)`: the norm's gain and bias, merged."""
-
-    def right(gain, bias, weight, offset):
-        return weight @ torch.diag(gain), torch.mv(weight, bias) + offset
 
     def case(rows, c):
         return draw(c), draw(c, seed=1), draw(rows, c, seed=2), draw(rows, seed=3)
@@ -185,16 +184,17 @@ def fold(answer) -> None:
         "the layer's own offset gets no gain": lambda g, b, w, o: g * o + w @ b,
         "the bias is added, not taken off": lambda g, b, w, o: o - w @ b,
         "the bias meets the weight the other way round": lambda g, b, w, o: o + b @ w,
+        "`weight @ bias` sums over the inputs": lambda g, b, w, o: o + (w * b).sum(0),
+        "`*` does not sum: `weight @ bias` does": lambda g, b, w, o: o + w * b,
     }
     mistakes = {"the order is weight, offset": lambda g, b, w, o: (o + w @ b, w * g)}
     for (one, weight), (two, offset) in product(weights.items(), offsets.items()):
-        mistakes["; ".join(filter(None, (one, two)))] = (
-            lambda *case, f=weight, h=offset: (f(*case[::2]), h(*case))
-        )
-    square, wide, said = [case(4, 4), case(3, 3)], [case(6, 4), case(2, 5)], StringIO()
+        said = "; ".join(filter(None, (one, two)))
+        mistakes[said] = lambda *x, f=weight, h=offset: (f(*x[::2]), h(*x))
+    right = mistakes.pop("")
+    square, wide, said = [case(7, 7), case(8, 8)], [case(9, 7), case(3, 8)], StringIO()
     with redirect_stdout(said):  # square first: a weight the wrong way round still runs
         praise = "fold: the norm's gain and bias cost nothing any more"
         compare(answer, right, square, mistakes, praise)
-        if said.getvalue().startswith("✓"):
-            compare(answer, right, wide, {}, "fold, right for square weights only: ")
+        compare(answer, right, wide, {}, "fold, right for square weights only: ")
     print(said.getvalue().splitlines()[0])

@@ -2,6 +2,7 @@
 
 from contextlib import redirect_stdout
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -17,26 +18,22 @@ def text_cost(answer) -> None:
             for i in range(begin, n + end)
         )
 
-    compare(
-        answer,
-        total(),
-        [(1, 8), (3, 16), (10, 64)],
-        {
-            "a step sees its own key too: the first sees one": total(0, 0),
-            "one step too many: n runs from 1 to n_tokens": total(0),
-            "the last step is missing: `range` stops before its end": total(1, 0),
-            "every step sees n keys here: the first sees one": total(q=0, every=1),
-            "this is the last step alone: add up": lambda n, d: 24 * d**2 + 4 * n * d,
-            "this is without a cache: with one, a step computes one token": total(p=1),
-            "the weights alone: a step looks at n keys and values too": total(keys=0),
-            "half of it: multiplication and addition are two": total(1, 1, 12, 2),
-            "a step takes 4 n d_model: for n keys and n values": total(keys=2),
-            "the weights come once: each step takes them": total(once=1),
-            "n is squared: a step takes 4 n d_model, the sum does the rest": total(q=2),
-            "1 + 2 + ... + n is n (n + 1) / 2, not n² / 2": total(less=0.5),
-        },
-        "text_cost: a triangle is left: 2 n (n + 1) d_model beside 24 n d_model²",
-    )
+    mistakes = {
+        "a step sees its own key too: the first sees one": total(0, 0),
+        "one step too many: n runs from 1 to n_tokens": total(0),
+        "the last step is missing: `range` stops before its end": total(1, 0),
+        "every step sees n keys here: the first sees one": total(q=0, every=1),
+        "this is the last step alone: add up": lambda n, d: 24 * d**2 + 4 * n * d,
+        "this is without a cache: with one, a step computes one token": total(p=1),
+        "the weights alone: a step looks at n keys and values too": total(keys=0),
+        "half of it: multiplication and addition are two": total(1, 1, 12, 2),
+        "a step takes 4 n d_model: for n keys and n values": total(keys=2),
+        "the weights come once: each step takes them": total(once=1),
+        "n is squared: a step takes 4 n d_model, the sum does the rest": total(q=2),
+        "1 + 2 + ... + n is n (n + 1) / 2, not n² / 2": total(less=0.5),
+    }
+    praise = "text_cost: a triangle is left: 2 n (n + 1) d_model beside 24 n d_model²"
+    compare(answer, total(), [(1, 8), (3, 16), (10, 64)], mistakes, praise)
 
 
 def in_place(answer) -> None:
@@ -46,7 +43,8 @@ def in_place(answer) -> None:
         n = 0  # the numbers that are copied into a tensor
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            self.n += args[0].numel() if function._opname == "copy_" else 0
+            if function._opname in ("copy_", "clone"):
+                self.n += args[0].numel()
             return function(*args, **(kwargs or {}))
 
     def append(room, n_used, new):
@@ -57,12 +55,12 @@ def in_place(answer) -> None:
         except RuntimeError as error:
             if type(error) is NotImplementedError:
                 raise
-            said = "`new` may hold several tokens, along the last axis but one"
-            raise Mistake(f"in_place: {said} ({str(error)[:99]})") from None
+            said = "`new` may hold several tokens, along the last axis but one: slice"
+            raise Mistake(f"in_place: {said} there ({str(error)[:99]})") from None
         if isinstance(kept, Tensor) and not {kept, kept._base} & {room, new}:
             raise Mistake("in_place: a copy: write into `room` and give a slice of it")
-        if copies.n > new.numel():
-            raise Mistake("in_place: what is kept is written again: write `new` alone")
+        if copies.n > 2 * new.numel():  # room for a copy of the new ones
+            raise Mistake("in_place: what is kept is copied: write `new` alone")
         return kept
 
     def write(begin=0, end=lambda n, t, s: n + t, n_new=None, add=0):
@@ -77,8 +75,7 @@ def in_place(answer) -> None:
     def hold(sizes, mistakes):
         cases = [(draw(*room), n, draw(*new, seed=1)) for room, n, new in sizes]
         run = append if callable(answer) else answer
-        praise = "in_place: nothing that is kept is copied"
-        compare(run, write(), cases, mistakes, praise)
+        compare(run, write(), cases, mistakes, "in_place: nothing kept is copied")
 
     words = {
         "one too early: 3 are used, at 0 to 2, so the next is 3": write(-1),
@@ -94,9 +91,47 @@ def in_place(answer) -> None:
     hold([((1, 2, 9, 6), 0, (1, 2, 3, 6)), ((3, 1, 7, 2), 5, (3, 1, 2, 2))], {})
 
 
-def compare_steps(answer, right, tokens, cases, mistakes, praise) -> None:
-    """`compare` for loops, by what goes to `step` and what they give for `tokens`."""
-    name = praise.partition(":")[0]
+def place(answer) -> None:
+    """`answer(n_kept, n_new, width)`: positions (t) and mask (t s) of new tokens."""
+
+    def sees(first=1, late=0, triangle=1, window=1, ahead=0, back=0, give=lambda *x: x):
+        def found(n, n_new, width):
+            at, keys = torch.arange(n_new), torch.arange(n + n_new)
+            d = at[:, None] - keys  # how far the key lies before, but for the kept ones
+            mask = (d + triangle * n >= -ahead) & (d + window * n < width + back)
+            return give(first * n + at + late, mask)
+
+        return found
+
+    def masks(by):
+        return sees(give=lambda at, mask: (at, by(mask)))
+
+    mistakes = {
+        "the first new position is n_kept, not 0": sees(first=0),
+        "the first new position is n_kept: they count from 0": sees(late=1),
+        "new tokens stand after the kept: all begins at 0 here": sees(0, 0, 0, 0),
+        "the triangle is not moved: n_kept keys come before": sees(1, 0, 0, 0),
+        "the triangle is not moved, only the window is": sees(triangle=0),
+        "the window is not moved, only the triangle is": sees(window=0),
+        "a new token sees those after it": sees(ahead=99),
+        "there is no window: a token sees `width` keys at most": sees(back=99),
+        "one too many: the token itself is among the `width`": sees(back=1),
+        "one too few: with itself a token sees `width`": sees(back=-1),
+        "a token does not see itself": sees(ahead=-1),
+        "a square mask: kept keys have columns, too": masks(lambda m: m[:, -len(m) :]),
+        "True means may see, not hidden": masks(torch.logical_not),
+        "rows are new tokens, columns are keys": masks(lambda m: m.mT),
+        "the mask holds True and False, not numbers": masks(Tensor.float),
+        "one window for all: each token needs its own": masks(lambda m: m & m[-1]),
+        "positions first, then the mask": sees(give=lambda at, m: (m, at)),
+        "the keys' positions": sees(give=lambda _, m: (torch.arange(len(m.T)), m)),
+    }
+    cases = [(5, 3, 4), (0, 4, 2), (2, 5, 3), (6, 1, 3), (3, 2, 9)]
+    compare(answer, sees(), cases, mistakes, "place: n_kept moves both")
+
+
+def talk(answer) -> None:
+    """`answer(step, questions, n_new)`: the answers, all in one text and one cache."""
 
     def plain(x):
         x = x.tolist() if isinstance(x, Tensor) else x
@@ -108,87 +143,44 @@ def compare_steps(answer, right, tokens, cases, mistakes, praise) -> None:
 
             def step(new, kept):
                 if not isinstance(new, list | tuple):
-                    raise Mistake(f"{name}: `step` takes a list: [{new}], not {new}")
+                    raise Mistake(f"talk: `step` takes a list: [{new}], not {new}")
                 if isinstance(kept, list | dict) or kept not in states:
-                    raise Mistake(f"{name}: hand back what `step` kept, at first None")
+                    raise Mistake("talk: hand back what `step` kept, at first None")
                 handed.extend(new)
                 seen, kept = [*states[kept], *new], object()
                 states[kept] = seen
                 return sum(i * x for i, x in enumerate(seen, 2)) % 89, kept
 
             written = plain(function(step, tokens, n_new))
-            return None if written is None else (handed if n_new else [], written)
+            return None if written is None else (handed, written)
 
         return run if callable(function) else function
 
-    mistakes = {words: traced(wrong) for words, wrong in mistakes.items()}
-    try:
-        compare(traced(answer), traced(right), cases, mistakes, praise)
-    except Mistake as mistake:
-        said = str(mistake).replace("for tokens =", f"for {tokens} =")
-        for place, what in (": at [0]", "handed to `step`"), (": at [1]", "returned"):
-            said = said.replace(f"{place} it", f": {what}: it")
-            said = said.replace(f"{place}[", f": {what}: at [")
-        raise Mistake(said) from None
-
-
-def loop(answer) -> None:
-    """`answer(step, prompt, n_new)`: the new tokens; each token is handed over once."""
-
-    def writes(new=slice, keep="last", twice=0, extra=0, least=0, cut=slice):
-        def write(step, prompt, n_new):
-            text, kept, n_new = [*prompt], None, max(n_new, least)
-            for i in range(-twice, n_new + extra):
-                first = len(text) - 1 if i + twice else 0
-                token, after = step(text[new(first, len(text))], kept)
-                text += [token] * (i >= 0)
-                kept = {"last": after, "first": kept or after, "no": None}[keep]
-            return text[cut(len(prompt), len(prompt) + n_new)]
-
-        return write
-
-    def whole(begin, end):
-        return slice(end)
-
-    mistakes = {
-        "what is kept is handed over again: only the newest is new": writes(whole),
-        "nothing is kept: right tokens, and nothing is saved": writes(whole, "no"),
-        "what is kept is thrown away: hand it to the next call": writes(keep="no"),
-        "what is kept stays that of the first call": writes(keep="first"),
-        "the model never saw the prompt": writes(lambda b, e: slice(e - 1, e)),
-        "the prompt's end goes in twice: its call gives a token": writes(twice=1),
-        "one call too many: no step needs the last new token": writes(extra=1),
-        "for n_new = 0 there is a token: look at n_new first": writes(least=1),
-        "the prompt is among them: give the new tokens alone": writes(cut=whole),
-        "for n_new = 0, [-0:] is all": writes(cut=lambda b, e: slice(b - e, None)),
-    }
-    cases = [([3, 1, 4], 4), ([5], 6), ([4, 4], 0), ([2, 7, 1, 8, 2], 3)]
-    praise = "loop: each token is handed over once"
-    compare_steps(answer, writes(), "prompt", cases, mistakes, praise)
-
-
-def talk(answer) -> None:
-    """`answer(step, questions, n_new)`: the answers, all in one text and one cache."""
-
-    def talks(n_old=1, keep=True, turn=1, flush=False, shape=list):
+    def talks(n_old=1, keep=True, turn=1, flush=False, shape=list, newest=1, hold=True):
         def write(step, questions, n_new):
             text, kept, answers = [], None, []
             for question in questions:
-                pieces = text[max(0, len(text) - n_old) :], question
+                pieces = text[max(0, len(text) - (n_old or n_new)) :], question
                 new, kept = sum(pieces[::turn], []), kept if keep else None
                 text += question
                 for _ in range(n_new):
-                    token, kept = step(new, kept)
-                    text += (new := [token])
+                    token, after = step(new, kept)
+                    text += [token]
+                    new, kept = text[-newest:], after if hold else None
                 answers.append(text[-n_new:])
             return shape([answers, flush and step(new, kept)][0])
 
         return write
 
     mistakes = {
-        "an answer's last token never goes in: put it before the question": talks(0),
-        "each question begins with nothing kept: it is one text": talks(0, False),
+        "an answer's last token never goes in: put it before the question": talks(-1),
+        "each question begins with nothing kept: it is one text": talks(-1, False),
         "the text goes in again: only an answer's end is not kept yet": talks(99),
+        "the whole answer goes in again: all but its end is kept": talks(0),
+        "what is kept is handed over again: only the newest is new": talks(
+            99, newest=99
+        ),
+        "what is kept is thrown away: hand it to the next call": talks(hold=False),
         "nothing is kept between questions: it is right, and less saved": talks(99, 0),
         "an answer's last token comes before the next question": talks(turn=-1),
         "the very last token goes in too: no step needs it": talks(flush=True),
@@ -196,5 +188,13 @@ def talk(answer) -> None:
         "one list for all: begin it anew": talks(shape=lambda x: [sum(x, [])] * len(x)),
     }
     cases = [([[3, 1, 4], [1, 5]], 2), ([[9], [2, 6], [5, 3, 5]], 3), ([[8, 9, 7]], 1)]
+    wrong = {words: traced(mistake) for words, mistake in mistakes.items()}
     praise = "talk: a conversation is one text, cut into pieces"
-    compare_steps(answer, talks(), "questions", cases, mistakes, praise)
+    try:
+        compare(traced(answer), traced(talks()), cases, wrong, praise)
+    except Mistake as mistake:
+        said = str(mistake).replace("for tokens =", "for questions =")
+        for at, what in (": at [0]", "handed to `step`"), (": at [1]", "returned"):
+            said = said.replace(f"{at} it", f": {what}: it")
+            said = said.replace(f"{at}[", f": {what}: at [")
+        raise Mistake(said) from None

@@ -4,74 +4,61 @@ import math
 
 import torch
 
-from ..positions import alibi_slopes, deinterleave, interleave, relative_buckets, rotate
+from ..positions import alibi_slopes, deinterleave, relative_buckets, rotate, sinusoidal
 from .compare import compare, draw
 
 
 def slopes(answer) -> None:
     """`answer(n_heads)`: ALiBi's slopes, for a power of two and for other numbers."""
 
-    def even(h):  # what the rule for powers of two would give for any number
-        return 2 ** (-8 * torch.arange(1, h + 1) / h)
+    def even(h, begin=1):  # what the rule for powers of two would give for any number
+        return 2 ** (-8 * torch.arange(begin, h + begin) / h)
 
-    def joined(of=even, part=slice(None, None, 2)):
+    def joined(whole=math.floor, of=even, more=lambda x, p, h: x[::2], cut=True):
+        """The list for a power of two, and a part of the next one's."""
+
         def rule(h):
-            power = 1 << (h.bit_length() - 1)
-            return torch.cat([of(power), of(2 * power)[part]])[:h]
+            power = 2 ** whole(math.log2(h))
+            both = torch.cat([of(power), more(of(2 * power), power, h)])
+            return both[:h] if cut else both
 
         return rule
 
-    compare(
-        answer,
-        alibi_slopes,
-        [(12,), (8,), (3,), (1,), (5,), (16,), (40,)],
-        {
-            "right for powers of two only: 12 heads begin with those for 8": even,
-            "for 12 heads begin with the slopes for 8, not with those for 16": (
-                lambda h: even(1 << (h - 1).bit_length())[:h]
-            ),
-            "take every second of the longer list": joined(part=slice(None)),
-            "begin the longer list with its first": joined(part=slice(1, None, 2)),
-            "don't sort: the additional slopes come last": (
-                lambda h: alibi_slopes(h).sort(descending=True).values
-            ),
-            "the first head has slope 1: count the heads from 1, not from 0": (
-                joined(lambda h: 2 ** (-8 * torch.arange(h) / h))
-            ),
-            "right for 8 heads only: the last slope is 1/256 for any power of two": (
-                lambda h: 0.5 ** torch.arange(1, h + 1)
-            ),
-            "slopes are positive": lambda h: -alibi_slopes(h),
-        },
-        "slopes: from short-sighted to far-sighted",
-    )
+    mistakes = {
+        "right for powers of two only: 12 heads begin with those for 8": even,
+        "begin 12 heads with the slopes for 8, not for 16": joined(math.ceil),
+        "take the power of two below, not the nearest": joined(round),
+        "8 is the power of two below 12; below 3 it is 2": joined(lambda x: 3),
+        "take every second of the longer list": joined(more=lambda x, p, h: x),
+        "begin the longer list with its first": joined(more=lambda x, p, h: x[1::2]),
+        "the rest is from the longer list": joined(more=lambda x, p, h: x[1::4]),
+        "too few: take every second of the longer list, and only then cut it off": (
+            joined(more=lambda x, p, h: x[: h - p : 2])
+        ),
+        "too many: stop when there are n_heads": joined(cut=False),
+        "of the longer list take the first, as many as are missing, not the last": (
+            joined(more=lambda x, p, h: x[::2][2 * p - h :])
+        ),
+        "the slopes for the power of two come first, then the additional ones": (
+            lambda h: alibi_slopes(h).roll(h - 2 ** int(math.log2(h)))
+        ),
+        "don't sort: the additional slopes come last": (
+            lambda h: alibi_slopes(h).sort(descending=True).values
+        ),
+        "count the heads from 1, not from 0": joined(of=lambda h: even(h, 0)),
+        "right for 8 heads only: the last slope is 1/256 for any power of two": (
+            lambda h: 0.5 ** torch.arange(1, h + 1)
+        ),
+        "slopes are positive": lambda h: -alibi_slopes(h),
+        "slopes are below 1: the exponent has a minus": lambda h: 1 / alibi_slopes(h),
+    }
+    cases = [(12,), (8,), (3,), (1,), (5,), (16,), (40,)]
+    praise = "slopes: from short-sighted to far-sighted"
+    compare(answer, alibi_slopes, cases, mistakes, praise)
 
 
 def neighbours(answer) -> None:
     """`answer(x, positions, n)`: pairs (2i, 2i + 1) of the first n features turned."""
-
-    def first(turn):
-        """Only the first n features go through `turn(x, positions)`."""
-
-        def partly(x, positions, n):
-            return torch.cat([turn(x[..., :n], positions), x[..., n:]], -1)
-
-        return partly
-
-    def paper(x, positions):
-        return interleave(rotate(deinterleave(x), positions))
-
-    def turned(pair, power=2, size=None):
-        """Each pair by the formulas of `pair`; pair i has 10000^(-power i / d)."""
-
-        def turn(x, positions):
-            d = x.shape[-1]
-            speeds = 10_000 ** (-power * torch.arange(d // 2) / (size or d))
-            angles = positions[:, None] * speeds
-            a, b, cos, sin = x[..., 0::2], x[..., 1::2], angles.cos(), angles.sin()
-            return torch.stack(pair(a, b, cos, sin), -1).flatten(-2)
-
-        return turn
 
     def rotation(a, b, cos, sin):
         return a * cos - b * sin, a * sin + b * cos
@@ -80,118 +67,134 @@ def neighbours(answer) -> None:
         a = a * cos - b * sin
         return a, a * sin + b * cos
 
-    compare(
-        answer,
-        lambda *case: first(paper)(*case),
-        [
-            (draw(5, 8), torch.arange(5), 6),
-            (draw(3, 10), torch.tensor([7, 0, 2]), 4),
-            (draw(4, 12), torch.tensor([3, 1, 9, 5]), 12),
-        ],
-        {
-            "all features are turned: those from n on stay as they are": (
-                lambda x, p, n: paper(x, p)
-            ),
-            "the speeds are those of d features: here n are turned, so d is n": (
-                lambda x, p, n: first(turned(rotation, size=x.shape[-1]))(x, p, n)
-            ),
-            "feature i is paired with i + n/2: here neighbours are": first(rotate),
-            "the right pairs come out in halves: stack and flatten, don't cat": first(
-                lambda x, p: rotate(deinterleave(x), p)
-            ),
-            "it turns the other way round: which of the two sines has the minus?": (
-                first(lambda x, p: paper(x, -p))
-            ),
-            "both sines have a plus: the one in a' has a minus": first(
-                turned(lambda a, b, cos, sin: (a * cos + b * sin, a * sin + b * cos))
-            ),
-            "b' is made of the new a: keep the old one until both are done": first(
-                turned(overwritten)
-            ),
-            "sine and cosine have changed places": first(
-                turned(lambda a, b, cos, sin: rotation(a, b, sin, cos))
-            ),
-            "rows are numbered 0, 1, 2: turn each by its own position": first(
-                lambda x, p: paper(x, torch.arange(len(p)))
-            ),
-            "pair i has the speed 10000^(-2i/n), not -i/n": first(turned(rotation, 1)),
-            "the exponent, -2i/n, has a minus": first(turned(rotation, -2)),
-        },
-        "neighbours: the rotation as GPT-J has it",
-    )
+    def turned(pair=rotation, power=lambda i, n, d: -2 * i / n, at=lambda p: p):
+        """Each pair by the formulas of `pair`, at the speed 10000^power."""
+
+        def turn(x, positions, n):
+            speeds = 10_000 ** power(torch.arange(n // 2), n, x.shape[1])
+            angles = at(positions)[:, None] * speeds
+            pairs = pair(x[:, 0:n:2], x[:, 1:n:2], angles.cos(), angles.sin())
+            return torch.cat([torch.stack(pairs, -1).flatten(-2), x[:, n:]], 1)
+
+        return turn
+
+    def first(turn):  # only the first n features go through `turn`
+        return lambda x, p, n: torch.cat([turn(x[:, :n], p), x[:, n:]], 1)
+
+    powers = {
+        "the speeds are those of d features: here d is n": lambda i, n, d: -2 * i / d,
+        "the speeds are those of the chapter's 16 features": lambda i, n, d: -i / 8,
+        "2i is doubled: arange(0, n, 2) is 2i already": lambda i, n, d: -4 * i / n,
+        "pair i has the speed 10000^(-2i/n), not -i/n": lambda i, n, d: -i / n,
+        "the exponent, -2i/n, has a minus": lambda i, n, d: 2 * i / n,
+        "pairs are counted from 0, not from 1": lambda i, n, d: -2 * (i + 1) / n,
+    }
+    right, mistakes = turned(), {words: turned(power=p) for words, p in powers.items()}
+    mistakes |= {
+        "all features are turned, not n": lambda x, p, n: right(x, p, x.shape[1]),
+        "the features from n on are missing": lambda x, p, n: right(x, p, n)[:, :n],
+        "the last n features are turned, not the first": (
+            lambda x, p, n: right(x.roll(n, 1), p, n).roll(-n, 1)
+        ),
+        "feature i is paired with i + n/2: here neighbours are": first(rotate),
+        "the right pairs come out in halves: stack and flatten, don't cat": (
+            first(lambda x, p: rotate(deinterleave(x), p))
+        ),
+        "it turns the other way: which sine has the minus?": turned(at=torch.neg),
+        "both sines have a plus: the one in a' has a minus": (
+            turned(lambda a, b, cos, sin: (a * cos + b * sin, a * sin + b * cos))
+        ),
+        "b' is made of the new a: keep the old one as well": turned(overwritten),
+        "sine and cosine are swapped": turned(lambda a, b, c, s: rotation(a, b, s, c)),
+        "use `positions`, not 0, 1, 2": turned(at=lambda p: torch.arange(len(p))),
+        "sines and cosines are added to x: it is to be turned": (
+            first(lambda x, p: x + sinusoidal(10, x.shape[1])[p])
+        ),
+    }
+    cases = [
+        (draw(5, 8), torch.arange(5), 6),
+        (draw(3, 10), torch.tensor([7, 0, 2]), 4),
+        (draw(4, 12), torch.tensor([3, 1, 9, 5]), 12),
+    ]
+    compare(answer, right, cases, mistakes, "neighbours: the rotation as GPT-J has it")
 
 
 def buckets(answer) -> None:
     """`answer(distance, n_buckets, max_distance)`: T5's buckets in both directions."""
 
-    def right(distance, n, furthest):
-        return relative_buckets(distance, n, furthest, causal=False)
+    def right(distance, n, most):
+        return relative_buckets(distance, n, most, causal=False)
 
-    def growth(away, exact, furthest):  # how far the exact distances lie behind: 0 to 1
-        return (away / exact).log() / math.log(furthest / exact)
+    def log(whole=torch.floor, last=-1):
+        """By the logarithm of the distance, made a whole number."""
 
-    def halves(part=growth, whole=torch.floor, limit=True):
-        def bucket(distance, n, furthest):
-            half, exact, away = n // 2, n // 4, distance.abs()
-            far = whole(exact * part(away.clamp(min=exact), exact, furthest)).long()
-            one = torch.where(away < exact, away, exact + far)
-            return half * (distance < 0) + (one.clamp(max=half - 1) if limit else one)
+        def bucket(distance, n, most):
+            exact, away = n // 4, distance.abs()
+            part = (away.clamp(min=exact) / exact).log() / math.log(most / exact)
+            far = (exact + whole(exact * part).long()).clamp(max=n // 2 + last)
+            return torch.where(away < exact, away, far) + n // 2 * (distance < 0)
 
         return bucket
 
-    def counted(begun=torch.ge, add=-1, factor=None, upper=None):
+    def evenly(e, most, i):  # where the wide buckets begin
+        return e * (most / e) ** (i / e)
+
+    def counted(wide=evenly, of=torch.clone, exact=4, **other):
         """How many buckets have begun."""
 
-        def bucket(distance, n, furthest):
-            steps, exact = torch.arange(n // 4), n // 4
-            wide = exact * (factor or furthest / exact) ** (steps / exact)
-            found = begun(distance.abs()[..., None], torch.cat([steps, wide])).sum(-1)
-            return found + add + (upper or n // 2) * (distance < 0)
+        def bucket(distance, n, most):
+            o = dict(ge=torch.ge, below=torch.lt, abs=torch.abs, half=n // 2) | other
+            i = torch.arange(n // exact)
+            begins = torch.cat([i, of(wide(len(i), most, i))])
+            found = o["ge"](o["abs"](distance)[..., None], begins).sum(-1)
+            return found - 1 + o["half"] * o["below"](distance, 0)
 
         return bucket
 
-    compare(
-        answer,
-        right,
-        [
-            (torch.tensor([0, 7, -8, 13, -50, 300]), 32, 128),  # few: they are shown
-            (torch.tensor([-3, 120, 5, -1, 30]), 20, 50),
-            (torch.arange(-140, 140), 32, 100),
-            (torch.arange(60, -80, -1).view(7, 20), 20, 50),
-            (torch.arange(-300, 200), 24, 200),
-        ],
-        {
-            "all buckets serve the keys before the query: the upper half is for the"
-            " others": relative_buckets,
-            "keys after the query count like those before: theirs is the upper half": (
-                lambda distance, *sizes: right(distance.abs(), *sizes)
-            ),
-            "the halves have changed places: the lower one is for 0, 1, 2 and so on": (
-                lambda distance, n, most: (right(distance, n, most) + n // 2) % n
-            ),
-            "the upper half is for negative distances, not for positive ones": (
-                lambda distance, *sizes: right(-distance, *sizes)
-            ),
-            "a bucket begins at its first distance: >=, not >": counted(torch.gt),
-            "count the buckets from 0: all are one too high": counted(add=0),
-            "16 more is for 32 buckets only: n_buckets / 2": counted(upper=16),
-            "the factor of 16 is for 32 and 128 only: max_distance / (n_buckets / 4)": (
-                counted(factor=16)
-            ),
-            "right for 32 buckets and 128 only: use n_buckets and max_distance": (
-                lambda distance, *_: right(distance, 32, 128)
-            ),
-            "the wide buckets are equally wide: each begins a factor farther out": (
-                halves(lambda away, exact, most: (away - exact) / (most - exact))
-            ),
-            "round down, not to the nearest": halves(whole=torch.round),
-            "round down, not up": halves(whole=torch.ceil),
-            "the buckets widen too fast: all factors together lead from the first wide"
-            " distance to max_distance, not from 1": halves(
-                lambda away, exact, most: (away / exact).log() / math.log(most)
-            ),
-            "the last bucket of each half has no end": halves(limit=False),
-            "these are floats, not whole numbers": lambda *case: right(*case).float(),
-        },
-        "buckets: exact up close, coarse farther off, on both sides",
-    )
+    mistakes = {
+        "a fence post: 8 steps lead from 8 to 128, the last bucket begins after 7": (
+            counted(lambda e, most, i: e * (most / e) ** (i / (e - 1)))
+        ),
+        "count the steps from 0: the first wide one begins at n_buckets / 4": (
+            counted(lambda e, most, i: evenly(e, most, i + 1))
+        ),
+        "the buckets widen too fast: the factors lead from n_buckets / 4, not from 1": (
+            counted(lambda e, most, i: e * most ** (i / e))
+        ),
+        "the factor of 16 is for 32 and 128 only: max_distance / (n_buckets / 4)": (
+            counted(lambda e, most, i: e * 16 ** (i / e))
+        ),
+        "the wide buckets are equally wide: each begins a factor farther out": (
+            counted(lambda e, most, i: e + (most - e) * i / e)
+        ),
+        "a bucket may begin at 11.3: don't round it": counted(of=torch.round),
+        "a bucket may begin at 11.3: don't round it down": counted(of=torch.floor),
+        "a bucket begins at its first distance: >=, not >": counted(ge=torch.gt),
+        "count the buckets from 0: all are one too high": lambda *c: right(*c) + 1,
+        "too many single distances: each half has n_buckets / 4": counted(exact=2),
+        "16 more is for 32 buckets only: n_buckets / 2": counted(half=16),
+        "0 is in the lower half: <, not <=": counted(below=torch.le),
+        "the lower half is for 0, 1, 2 and so on": counted(below=torch.ge),
+        "the upper half is for negative distances": counted(below=torch.gt),
+        "the upper half is for negative distances: here it is empty": counted(half=0),
+        "a negative distance needs its absolute value": counted(abs=torch.clone),
+        "-1 has the bucket of 1, plus half": counted(abs=lambda d: d.maximum(~d)),
+        "half of the buckets are for the keys after the query": relative_buckets,
+        "the upper half is a mirror image: -3 has the bucket of 3, plus half": (
+            lambda d, n, most: (right(d.abs(), n, most) * d.sign() - 1 * (d < 0)) % n
+        ),
+        "right for 32 buckets and 128 only": lambda d, *_: right(d, 32, 128),
+        "round down, not to the nearest": log(torch.round),
+        "round down, not up": log(torch.ceil),
+        "the last bucket of each half has no end": log(last=99),
+        "these are floats, not whole numbers": lambda *case: right(*case).float(),
+    }
+    cases = [
+        (torch.tensor([0, 7, -8, 13, -50, 300]), 32, 128),  # few: they are shown
+        (torch.tensor([-3, 120, 5, -1, 30]), 20, 50),
+        (torch.arange(-140, 140), 32, 100),
+        (torch.arange(60, -80, -1).view(7, 20), 20, 50),
+        (torch.arange(-300, 200), 24, 200),
+    ]
+    praise = "buckets: exact up close, coarse farther off, on both sides"
+    compare(answer, right, cases, mistakes, praise)

@@ -8,33 +8,37 @@ from .compare import compare, draw
 def dart(answer) -> None:
     """`answer(chances, u)`: the character in whose part of the line u falls."""
 
-    def part(hit):
-        return lambda p, u: int(hit(p.cumsum(-1), u).sum())
+    def part(p, u, more=0):
+        return int((p.cumsum(-1) <= u).sum()) + more
+
+    def by(hit):
+        return lambda p, u: int(hit(p.cumsum(-1), u))
 
     some = draw(1).new_tensor
-    compare(
-        answer,
-        part(lambda ends, u: ends <= u),
-        [
-            (some([0.5, 0.25, 0.25]), 0.6),
-            (some([0.125, 0.25, 0.5, 0.0625, 0.0625]), 0.375),
-            (some([0.0, 0.75, 0.25]), 0.0),
-            (draw(7, seed=2).softmax(-1), 0.4),
-        ],
-        {
-            "this is the likeliest every time: the dart decides": (
-                lambda p, u: int(p.argmax())
-            ),
-            "the parts end at the running sums of the chances: hold u against those": (
-                lambda p, u: int((u >= p).sum())
-            ),
-            "a dart on a border belongs to the part that begins there; else one at 0"
-            " could take a character without a chance": part(lambda ends, u: ends < u),
-            "this is the part whose end is nearest to u: the first that ends beyond u"
-            " is wanted": lambda p, u: int((p.cumsum(-1) - u).abs().argmin()),
-        },
-        "dart: each character's part is as wide as its chance",
-    )
+    cases = [
+        (some([0.5, 0.25, 0.25]), 0.7),
+        (some([0.125, 0.25, 0.5, 0.0625, 0.0625]), 0.375),
+        (some([0.0, 0.75, 0.1875, 0.0625]), 0.0),
+        (draw(7, seed=2).softmax(-1), 0.4),
+        (some([0.0625, 0.6875, 0.125, 0.0625, 0.03125, 0.03125]), 0.15),
+    ]
+    mistakes = {
+        "the dart decides: this is the likeliest always": lambda p, u: int(p.argmax()),
+        "hold u against the parts' ends, the sums": lambda p, u: int((u >= p).sum()),
+        "a dart on a border belongs to the part that begins there; else one at 0"
+        " could take a character without a chance": by(lambda e, u: (e < u).sum()),
+        "the end nearest to u may lie before u": by(
+            lambda e, u: (e - u).abs().argmin()
+        ),
+        "one too few: count all that end at or before u": lambda p, u: part(p, u, -1),
+        "one too many: characters count from 0": lambda p, u: part(p, u, 1),
+        "don't sort: the parts lie as given": lambda p, u: part(p.sort()[0].flip(0), u),
+        "the parts differ: each is as wide as its chance": lambda p, u: int(u * len(p)),
+        "chances go in: no softmax": lambda p, u: part(p.softmax(-1), u),
+        "a number is wanted, not its chance": lambda p, u: p[part(p, u)].item(),
+    }
+    praise = "dart: each character's part is as wide as its chance"
+    compare(answer, part, cases, mistakes, praise)
 
 
 @dataclass
@@ -53,79 +57,74 @@ class Counting:
 def write(answer) -> None:
     """`answer(after, prompt, n_new, window)`: new tokens, from the last `window`."""
 
-    def loop(seen):
+    def loop(seen=lambda s, w, n: s[-w:], kept=lambda old, new, n, w: new):
         def writes(after, prompt, n_new, window):
             new = []
             for _ in range(n_new):
                 new.append(after(seen([*prompt, *new], window, len(prompt))))
-            return new
+            return kept(prompt, new, n_new, window)
 
         return writes
 
-    right = loop(lambda tokens, window, n: tokens[-window:])
-    compare(
-        answer,
-        right,
-        [
-            (Counting(7, 3), [2, 5], 6, 3),
-            (Counting(11, 5), [1, 4, 9, 3, 8, 2], 9, 5),
-            (Counting(13, 2), [6], 4, 2),
-        ],
-        {
-            "the model is shown the first `window` tokens, which never change: show the"
-            " last": loop(lambda tokens, window, n: tokens[:window]),
-            "while the text is shorter than the window, length - window is negative:"
-            " Python counts that from the end": (
-                loop(lambda tokens, window, n: tokens[len(tokens) - window :])
-            ),
-            "the window moves, but doesn't end at the last token": (
-                loop(lambda tokens, window, n: tokens[len(tokens) - n :][:window])
-            ),
-            "the prompt is returned too: only the new tokens are asked for": (
-                lambda after, prompt, *sizes: prompt + right(after, prompt, *sizes)
-            ),
-        },
-        "write: the window moves along with the text",
-    )
+    cases = [
+        (Counting(7, 3), [2, 5], 6, 3),
+        (Counting(11, 5), [1, 4, 9, 3, 8, 2], 9, 5),
+        (Counting(13, 2), [6], 4, 2),
+        (Counting(17, 4), [3, 1, 4, 12, 5, 9, 2, 6], 5, 4),
+        (Counting(5, 6), [1, 4, 2], 0, 6),
+    ]
+    mistakes = {
+        "the first tokens never change: show the last": loop(lambda s, w, n: s[:w]),
+        "new tokens belong to the text too": loop(lambda s, w, n: s[:n][-w:]),
+        "while the text is shorter than the window, length - window is negative:"
+        " Python counts that from the end": loop(lambda s, w, n: s[len(s) - w :]),
+        "show the last `window` tokens": loop(lambda s, w, n: s[len(s) - n :][:w]),
+        "the model is shown one token too few": loop(lambda s, w, n: s[-w:][1:] or s),
+        "return only the new tokens": loop(kept=lambda old, new, n, w: old + new),
+        "where n_new is 0, [-n_new:] is the whole text": (
+            loop(kept=lambda old, new, n, w: (old + new)[-n:])
+        ),
+        "the text itself is cut, and new tokens with it: cut what `after` sees": (
+            loop(kept=lambda old, new, n, w: (old + new)[-w - 1 :][len(old) :])
+        ),
+    }
+    praise = "write: the window moves along with the text"
+    compare(answer, loop(), cases, mistakes, praise)
 
 
 def crossing(answer) -> None:
     """`answer(chances, p)`: (... v) -> (...), the last character that top-p lets in."""
 
-    def token(place=lambda sums, p: (sums < p).sum(-1)):
+    def at(place=lambda sums, p: (sums < p).sum(-1), falling=True):
         def answer(c, p):
-            values, tokens = c.sort(dim=-1, descending=True)
+            values, tokens = c.sort(dim=-1, descending=falling)
             places = place(values.cumsum(-1), p).clamp(0, c.shape[-1] - 1)
             return tokens.gather(-1, places[..., None])[..., 0]
 
         return answer
 
-    compare(
-        answer,
-        token(),
-        [
-            (draw(5).new_tensor([0.125, 0.5, 0.0625, 0.25, 0.0625]), 0.75),
-            ((2 * draw(3, 6, seed=3)).softmax(-1), 0.8),
-            (draw(2, 4, 8, seed=2).softmax(-1), 0.55),
-        ],
-        {
-            "this is a place in the sorted list: `sort` gives the characters too": (
-                lambda c, p: (c.sort(descending=True)[0].cumsum(-1) < p).sum(-1)
-            ),
-            "exactly p is enough: the sum has to reach p, not to pass it": (
-                token(lambda sums, p: (sums <= p).sum(-1))
-            ),
-            "this one leaves the sum below p, but where it is the first: the next one"
-            " crosses": token(lambda sums, p: (sums < p).sum(-1) - 1),
-            "this is the first that has to go: the one before it crosses": (
-                token(lambda sums, p: (sums < p).sum(-1) + 1)
-            ),
-            "the sum runs in the order of the vocabulary: the likeliest come first": (
-                lambda c, p: (c.cumsum(-1) < p).sum(-1)
-            ),
-        },
-        "crossing: the one that lifts the sum to p stays",
-    )
+    cases = [
+        (draw(5).new_tensor([0.125, 0.5, 0.0625, 0.25, 0.0625]), 0.75),
+        ((2 * draw(3, 6, seed=3)).softmax(-1), 0.8),
+        (draw(2, 4, 8, seed=2).softmax(-1), 0.55),
+        (draw(4).new_tensor([[0.0625, 0.5, 0.1875, 0.25]]), 0.97),
+    ]
+    mistakes = {
+        "this is a place in the sorted list: `sort` gives the characters too": (
+            lambda c, p: (c.sort(descending=True)[0].cumsum(-1) < p).sum(-1)
+        ),
+        "a sum of exactly p is enough": at(lambda s, p: (s <= p).sum(-1)),
+        "here the sum is still below p": at(lambda s, p: (s < p).sum(-1) - 1),
+        "this is the first that has to go": at(lambda s, p: (s < p).sum(-1) + 1),
+        "the sum nearest to p may be below it": at(
+            lambda s, p: (s - p).abs().argmin(-1)
+        ),
+        "sort: the likeliest come first": lambda c, p: (c.cumsum(-1) < p).sum(-1),
+        "the sum begins with the rarest: the likeliest come first": at(falling=False),
+        "chances go in: no softmax": lambda c, p: at()(c.softmax(-1), p),
+    }
+    praise = "crossing: the one that lifts the sum to p stays"
+    compare(answer, at(), cases, mistakes, praise)
 
 
 @dataclass
@@ -149,52 +148,50 @@ def ending(answer) -> None:
     def best(beams, n):
         return sorted(beams, reverse=True)[:n]
 
-    def loop(keep=best, ended=lambda t, s: [(t, s)]):
-        def search(after, n_beams, n_new, end):
-            beams = [(0.0, [])]
+    def loop(keep=best, ended=lambda s: [s], stops=False, apart=False, stays=False):
+        """If `apart`, ended texts wait outside, or have a place for good (`stays`)."""
+
+        def search(after, n, n_new, end):
+            beams, done = [(0.0, [])], []
             for _ in range(n_new):
-                longer = []
+                new = [(t, x) for t, s in beams if end in s for x in ended(s)]
                 for t, s in beams:
-                    new = [] if end in s else enumerate(after(s))
-                    longer += ended(t, s) if end in s else []
-                    longer += [(t + x, [*s, i]) for i, x in new]
-                beams = keep(longer, n_beams)
-            return beams
+                    logs = [] if end in s else enumerate(after(s))
+                    new += [(t + x, [*s, i]) for i, x in logs]
+                beams = keep(new, n - len(done) * stays)
+                if apart:
+                    done += [beam for beam in beams if end in beam[1]]
+                    alive = beams if stays else new
+                    beams = best([beam for beam in alive if end not in beam[1]], n)
+                if stops and end in beams[0][1]:
+                    break
+            return best(beams + done, n) if apart else beams
 
         return search
 
-    def apart(stays):
-        """Ended texts wait outside; if one `stays`, its place is taken for good."""
-
-        def search(after, n_beams, n_new, end):
-            done = []
-
-            def keep(longer, n):
-                longer = best(longer, max(0, n - len(done))) if stays else longer
-                done.extend(beam for beam in best(longer, n) if end in beam[1])
-                return best([beam for beam in longer if end not in beam[1]], n)
-
-            return best(loop(keep)(after, n_beams, n_new, end) + done, n_beams)
-
-        return search
-
-    compare(
-        answer,
-        loop(),
-        [
-            (Language(4, 1, 10), 3, 5, 1),
-            (Language(3, 0, 2), 5, 4, 0),
-            (Language(6, 5, 3), 2, 6, 5),
+    cases = [
+        (Language(4, 1, 10), 3, 5, 1),
+        (Language(3, 0, 2), 5, 4, 0),
+        (Language(6, 5, 3), 2, 6, 5),
+    ]
+    mistakes = {
+        "a text that has ended is lost: it stays in the race": loop(ended=lambda s: []),
+        "an ended text takes one of the n_beams places: here it leaves its place to"
+        " another": loop(apart=True),
+        "an ended text keeps its place for good: likelier ones must oust it": (
+            loop(apart=True, stays=True)
+        ),
+        "append nothing to an ended text": loop(ended=lambda s: [s + s[-1:]]),
+        "when the best has ended, the others go on": loop(stops=True),
+        "the text's log-chance counts, not its mean": (
+            loop(lambda b, n: sorted(b, key=lambda x: -x[0] / len(x[1]))[:n])
+        ),
+        "a text keeps its `end`": lambda *case: [
+            (t, [x for x in s if x != case[-1]]) for t, s in loop()(*case)
         ],
-        {
-            "a text that has ended is lost: it stays in the race as it is": (
-                loop(ended=lambda t, s: [])
-            ),
-            "an ended text takes one of the n_beams places: here it leaves its place to"
-            " another": apart(stays=False),
-            "an ended text keeps its place for good: likelier ones must oust it": (
-                apart(stays=True)
-            ),
-        },
-        "ending: a text that has ended waits for the others",
-    )
+        "texts that haven't ended count too": lambda *case: [
+            beam for beam in loop()(*case) if case[-1] in beam[1]
+        ],
+    }
+    praise = "ending: a text that has ended waits for the others"
+    compare(answer, loop(), cases, mistakes, praise)

@@ -30,19 +30,92 @@ def taken(weigh):
     return take
 
 
-def by_hand(shift=max, before=lambda d: d**0.5, after=lambda d: 1):
+def mixed(weights, values):
+    columns = zip(*values, strict=True)
+    return [sum(w * v for w, v in zip(weights, c, strict=True)) for c in columns]
+
+
+def by_hand(shift=max, before=lambda d, s, c: d**0.5, after=mixed):
     """Attention for one query in plain Python; `shift` is taken from the scores."""
 
     def answer(query, keys, values):
-        d = len(query)
         dots = [sum(a * b for a, b in zip(query, key, strict=True)) for key in keys]
-        scores = [dot / before(d) for dot in dots]
+        root = before(len(query), len(keys), len(values[0]))
+        scores = [dot / root for dot in dots]
         terms = [math.exp(score - shift(scores)) for score in scores]
-        weights = [term / sum(terms) / after(d) for term in terms]
-        columns = zip(*values, strict=True)
-        return [sum(w * v for w, v in zip(weights, c, strict=True)) for c in columns]
+        return after([term / sum(terms) for term in terms], values)
 
     return answer
+
+
+def unscaled_largest(query, keys, values):
+    dots = [sum(a * b for a, b in zip(query, key, strict=True)) for key in keys]
+    terms = [math.exp(dot / len(query) ** 0.5 - max(dots)) for dot in dots]
+    return mixed([term / sum(terms) for term in terms], values)
+
+
+def in_one_pass(query, keys, values):
+    """The largest score so far, and what was summed before it is made smaller."""
+    largest, total, taken = -math.inf, 0, [0] * len(values[0])
+    for key, value in zip(keys, values, strict=True):
+        score = sum(map(math.prod, zip(query, key, strict=True))) / len(query) ** 0.5
+        old, largest = largest, max(largest, score)
+        shrink, term = math.exp(old - largest), math.exp(score - largest)
+        total = total * shrink + term
+        taken = [a * shrink + term * b for a, b in zip(taken, value, strict=True)]
+    return tuple(a / total for a in taken)
+
+
+def slices(begin):
+    """A loop over positions, each with its slice of keys and values."""
+
+    def answer(q, k, v, n):
+        rows = []
+        for t in range(q.shape[-2]):
+            near = slice(begin(t - n + 1), t + 1)
+            row = q[..., t : t + 1, :], k[..., near, :], v[..., near, :]
+            rows.append(companion.attention(*row))
+        return torch.cat(rows, -2)
+
+    return answer
+
+
+def filled(q, k, v, n):
+    scores = scores_of(q, k)
+    for t in range(q.shape[-2]):
+        for s in range(q.shape[-2]):
+            if s > t or t - s >= n:
+                scores[..., t, s] = -torch.inf
+    return torch.einsum("bhts,bhsd->bhtd", scores.softmax(-1), v)
+
+
+def seen(see, times=lambda d: 1):
+    """Attention with a mask by how far back a key lies, and the width."""
+
+    def answer(q, k, v, n):
+        t = torch.arange(q.shape[-2])
+        q = q * times(q.shape[-1])
+        return companion.attention(q, k, v, see(t[:, None] - t, n))
+
+    return answer
+
+
+def real(lengths, n):
+    return torch.arange(n) < lengths[:, None]
+
+
+def total(x, axis=-1):
+    return x.sum(axis, keepdim=True)
+
+
+def by_rates(weights, g):
+    n, gradient = weights.shape[1], torch.zeros_like(weights)
+    for row, w in enumerate(weights):
+        for i in range(n):
+            for j in range(n):
+                rate = w[j] * (1 - w[j]) if i == j else -w[i] * w[j]
+                gradient[row, j] += g[row, i] * rate
+    return gradient
 
 
 def fused(query, keys, values):
@@ -80,12 +153,70 @@ RIGHT = [
         lambda q, k, v, n: companion.fused_attention(q, k, v, band(q.shape[-2], n)),
     ),
     (checks.softmax_gradient, by_autograd),
+    (checks.one_query, in_one_pass),
+    (checks.window_attention, slices(lambda begin: max(0, begin))),
+    (checks.window_attention, filled),
+    (checks.window_attention, seen(lambda back, n: (back >= 0) & (back < n))),
+    (
+        checks.pad_mask,  # as wide as the scores: the same for all queries
+        lambda lengths, n: companion.padding_mask(lengths, n).expand(-1, 1, n, n),
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: real(lengths, n)[:, None, None].repeat(1, 4, n, 1),
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: torch.tensor(
+            [[[[s < length for s in range(n)]]] for length in lengths.tolist()]
+        ),
+    ),
+    (checks.softmax_gradient, by_rates),
 ]
 
 WRONG = [
-    (checks.one_query, by_hand(before=lambda d: 1), "scale is missing"),
-    (checks.one_query, by_hand(before=lambda d: d), "its root"),
+    (checks.one_query, by_hand(before=lambda d, s, c: 1), "no scale: divide"),
+    (checks.one_query, by_hand(before=lambda d, s, c: d), "its root"),
     (checks.one_query, by_hand(shift=lambda z: 0), "query: e to a large score over"),
+    (checks.one_query, by_hand(shift=lambda z: max(0, *z)), "all scores may lie far"),
+    (checks.one_query, by_hand(shift=lambda z: max(map(abs, z))), "largest size"),
+    (checks.one_query, by_hand(shift=lambda z: z[0]), "e to a large score overflows"),
+    (checks.one_query, by_hand(shift=lambda z: z[-1]), "e to a large score overflows"),
+    (checks.one_query, by_hand(shift=lambda z: sum(z) / len(z)), "e to a large score"),
+    (checks.one_query, by_hand(shift=min), "e to a large score overflows"),
+    (checks.one_query, unscaled_largest, "the very numbers that e is raised to"),
+    (
+        checks.one_query,
+        by_hand(before=lambda d, s, c: s**0.5),
+        "d is not the number of keys",
+    ),
+    (
+        checks.one_query,
+        by_hand(before=lambda d, s, c: c**0.5),
+        "d is not the length of a value",
+    ),
+    (
+        checks.one_query,
+        lambda q, k, v: [
+            x / len(q) ** 0.5 for x in by_hand(before=lambda d, s, c: 1)(q, k, v)
+        ],
+        "by the root, not the weights",
+    ),
+    (
+        checks.one_query,
+        by_hand(after=lambda w, v: [a * sum(b) for a, b in zip(w, v, strict=True)]),
+        "sum over tokens, for each column",
+    ),
+    (
+        checks.one_query,
+        by_hand(after=lambda w, v: [x / len(w) for x in mixed(w, v)]),
+        "add up: the weights sum to 1",
+    ),
+    (
+        checks.one_query,
+        by_hand(after=lambda w, v: v[w.index(max(w))]),
+        "the best value alone",
+    ),
     (
         checks.one_query,
         lambda q, k, v: taken(lambda q, k: (k @ q / len(q) ** 0.5).softmax(0))(
@@ -99,14 +230,14 @@ WRONG = [
     (
         checks.one_query,
         taken(lambda q, k: (s := k @ q / len(q) ** 0.5) / s.sum()),
-        "divided by their sum",
+        "raise e to the scores before dividing",
     ),
     (checks.one_query, taken(lambda q, k: k @ q / len(q) ** 0.5), "softmax is missing"),
     (checks.one_query, lambda q, k, v: [2 * x for x in by_hand()(q, k, v)], "it gives"),
     (
         checks.window_attention,
         lambda q, k, v, n: (scores_of(q, k) * band(q.shape[-2], n)).softmax(-1) @ v,
-        "has the score 0",
+        "hidden scores are 0, not -inf",
     ),
     (
         checks.pad_mask,
@@ -118,24 +249,24 @@ WRONG = [
     (
         checks.softmax_gradient,
         lambda w, e: w * (e + (w * e).sum(-1, keepdim=True)),
-        "a sign",
+        "the sum is to be taken away",
     ),
     (
         checks.softmax_gradient,
         lambda w, e: w * (e - e.sum(-1, keepdim=True)),
-        "weighted by the weights",
+        "the sum is to be weighed by w",
     ),
     (
         checks.window_attention,
         lambda q, k, v, n: scores_of(q, k).softmax(-1) * band(q.shape[-2], n) @ v,
-        "applied after softmax",
+        "mask before softmax, not after",
     ),
     (
         checks.window_attention,
         lambda q, k, v, n: (
             masked(scores_of(q, k), band(q.shape[-2], n) | band(q.shape[-2], n).T) @ v
         ),
-        "the future is to hide",
+        "a position sees later ones, too",
     ),
     (
         checks.window_attention,
@@ -147,14 +278,14 @@ WRONG = [
         lambda q, k, v, n: companion.attention(
             q, k, v, band(q.shape[-2], n + 1) & ~torch.eye(q.shape[-2]).bool()
         ),
-        "does not see itself",
+        "itself is one of the width",
     ),
     (
         checks.window_attention,
         lambda q, k, v, n: companion.attention(
             q, k, v, companion.causal_mask(q.shape[-2])
         ),
-        "has no window",
+        "causal, but without a window",
     ),
     (
         checks.window_attention,
@@ -174,7 +305,7 @@ WRONG = [
     (
         checks.pad_mask,
         lambda lengths, n: (torch.arange(n) < lengths[:, None])[:, None, :, None],
-        "queries are hidden instead of keys",
+        "queries are hidden, not keys",
     ),
     (
         checks.pad_mask,
@@ -202,18 +333,18 @@ WRONG = [
             (real := torch.arange(n) < lengths[:, None])[:, None, None]
             & real[:, None, :, None]
         ),
-        "hide keys only",
+        "hide keys, not queries",
     ),
     (
         checks.pad_mask,
         lambda lengths, n: (torch.arange(n) < lengths[:, None])[:, None, None].float(),
         "wanted torch.bool",
     ),
-    (checks.softmax_gradient, lambda w, e: w * (1 - w) * e, "only i = j"),
+    (checks.softmax_gradient, lambda w, e: w * (1 - w) * e, "moves the other weights"),
     (
         checks.softmax_gradient,
         lambda w, e: e - (w * e).sum(-1, keepdim=True),
-        "factor in front",
+        "the factor w in front is missing",
     ),
     (
         checks.softmax_gradient,
@@ -223,18 +354,13 @@ WRONG = [
     (
         checks.softmax_gradient,
         lambda w, e: w * (e - (w * e).sum(-1)),
-        "it stops with RuntimeError|the shape|it gives",
+        "keepdim=True leaves a sum its axis",
     ),
     (checks.softmax_gradient, lambda w, e: w * e, "sum over the other weights"),
     (
         checks.softmax_gradient,
         lambda w, e: w * (e - (w * e).sum(0, keepdim=True)),
-        "runs over the queries",
-    ),
-    (
-        checks.pad_mask,
-        lambda lengths, n: companion.padding_mask(lengths, n).expand(-1, 1, n, n),
-        "axis of queries has length 1",
+        "runs over queries",
     ),
     (
         checks.one_query,
@@ -248,14 +374,14 @@ WRONG = [
             * band(q.shape[-2], n)
             @ v
         ),
-        "window cut out after softmax",
+        "the window, too, is cut before softmax",
     ),
     (
         checks.window_attention,
         lambda q, k, v, n: (
             scores_of(q, k).masked_fill(~band(q.shape[-2], n), -100).softmax(-1) @ v
         ),
-        "it gives",
+        "-100 leaves weight",
     ),
     (
         checks.one_query,
@@ -264,7 +390,105 @@ WRONG = [
             for z in [[sum(map(math.prod, zip(q, x))) / len(q) ** 0.5 for x in k]]  # noqa: B905
             for c in zip(*v, strict=True)
         ],
-        "divide them by their sum",
+        "divide the terms by their sum",
     ),
     (checks.softmax_gradient, lambda w, e: w * (1 - w), "multiply each by its g"),
+    (checks.window_attention, slices(lambda begin: begin), "begin at 0"),
+    (
+        checks.window_attention,
+        seen(lambda back, n: back.abs() <= n // 2),
+        "half of the window lies ahead",
+    ),
+    (
+        checks.window_attention,
+        seen(lambda back, n: (back > 0) & (back < n)),
+        "a position is to see itself",
+    ),
+    (
+        checks.window_attention,
+        seen(lambda back, n: (back >= 0) & (back < n), lambda d: d**0.5),
+        "no scale: divide by root d",
+    ),
+    (
+        checks.window_attention,
+        seen(lambda back, n: (back >= 0) & (back < n), lambda d: d**-0.5),
+        "scaled twice",
+    ),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: (
+            scores_of(q, k).masked_fill(~band(q.shape[-2], n), -torch.inf).softmax(-2)
+            @ v
+        ),
+        "softmax over queries",
+    ),
+    (checks.window_attention, seen(lambda back, n: back == back), "nothing is masked"),
+    (
+        checks.window_attention,  # blocks that do not move
+        lambda q, k, v, n: companion.attention(
+            q,
+            k,
+            v,
+            companion.causal_mask(q.shape[-2])
+            & ((t := torch.arange(q.shape[-2]))[:, None] // n == t // n),
+        ),
+        "it gives",
+    ),
+    (
+        checks.window_attention,  # never narrower than 2
+        seen(lambda back, n: (back >= 0) & (back < max(n, 2))),
+        "n = 1: at",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: real(lengths - 1, n)[:, None, None],
+        "one key too few",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: real(lengths, n).flip(-1)[:, None, None],
+        "filler stands at the end",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: real(lengths, n)[None, None],
+        "sentences are the first axis",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: (
+            companion.padding_mask(lengths, n) & companion.causal_mask(n)
+        ),
+        "not the future",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: real(lengths.amax().expand_as(lengths), n)[:, None, None],
+        "each has its own length",
+    ),
+    (
+        checks.softmax_gradient,
+        lambda w, e: w * (1 - w) * e - w * total(w * e),
+        "its own rate",
+    ),
+    (
+        checks.softmax_gradient,
+        lambda w, e: w * w * e - w * total(w * e),
+        "moves its own weight",
+    ),
+    (
+        checks.softmax_gradient,
+        lambda w, e: w * (e - e.mean(-1, keepdim=True)),
+        "the mean is to be weighed",
+    ),
+    (
+        checks.softmax_gradient,
+        lambda w, e: (s := w.softmax(-1)) * (e - total(s * e)),
+        "no softmax again",
+    ),
+    (
+        checks.softmax_gradient,
+        lambda w, e: w * (1 - w) * e - w * e * (1 - w),
+        "the weight that it moves",
+    ),
 ]

@@ -41,6 +41,32 @@ def by_position(x, gain, bias, eps):
     return torch.stack(rows, 2)
 
 
+def from_squares(x, gain, bias, eps):
+    mean = x.mean(1)
+    root = ((x * x).mean(1) - mean**2 + eps).sqrt()
+    z = (x - mean[:, None]) / root[:, None]
+    return gain[None, :, None] * z + bias[None, :, None]
+
+
+def in_place_on_a_copy(x, gain, bias, eps):
+    z = x.clone()
+    z -= z.mean(1, keepdim=True)
+    z /= (z.square().mean(1, keepdim=True) + eps).sqrt()
+    return z.mul_(gain[:, None]).add_(bias[:, None])
+
+
+def on_a_copy(x, attention, feed_forward, norms):
+    x = x.clone()
+    x += norms[0](attention(x))
+    x += norms[1](feed_forward(x))
+    return x
+
+
+def joined(x, up, gate, down):
+    hidden, gates = (x @ torch.cat([up, gate], 1)).chunk(2, -1)
+    return (silu(gates) * hidden) @ down
+
+
 def transposed(x, up, gate, down):
     layer = GatedFeedForward(*up.shape, bias=False)
     layer.to_hidden.weight.data = gate.T
@@ -61,7 +87,24 @@ RIGHT = [
             + b.view(1, -1, 1)
         ),
     ),
+    (checks.channel_norm, from_squares),
+    (checks.channel_norm, in_place_on_a_copy),
+    (
+        checks.channel_norm,
+        lambda x, g, b, eps: torch.stack(
+            [layer_norm(one.T, [len(g)], g, b, eps).T for one in x]
+        ),
+    ),
     (checks.swiglu, lambda x, up, gate, down: (silu(x @ gate) * (x @ up)) @ down),
+    (checks.swiglu, joined),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: ((x @ u) * (x @ g) / (1 + (-(x @ g)).exp())) @ d,
+    ),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: torch.stack([(silu(row @ g) * (row @ u)) @ d for row in x]),
+    ),
     (
         checks.swiglu,
         lambda x, up, gate, down: torch.einsum(
@@ -71,11 +114,27 @@ RIGHT = [
     (checks.third_block, third),
     (checks.third_block, with_a_mask),
     (checks.third_block, in_a_loop),
+    (checks.third_block, on_a_copy),
     (checks.fold, lambda g, b, w, o: (w * g, o + w @ b)),
     (checks.fold, lambda g, b, w, o: [w @ torch.diag(g), w @ b + o]),
     (
         checks.fold,
         lambda g, b, w, o: (torch.stack([r * g for r in w]), o + (w * b).sum(1)),
+    ),
+    (
+        checks.fold,
+        lambda g, b, w, o: (
+            torch.einsum("oi,i->oi", w, g),
+            torch.einsum("oi,i->o", w, b) + o,
+        ),
+    ),
+    (checks.fold, lambda g, b, w, o: (w.clone().mul_(g), o.clone().add_(w @ b))),
+    (
+        checks.fold,
+        lambda g, b, w, o: [
+            torch.stack([w @ (g * e) for e in torch.eye(len(g))], 1),
+            (w @ b[:, None]).squeeze(1) + o,
+        ],
     ),
 ]
 
@@ -209,12 +268,63 @@ def in_place(x, attention, feed_forward, norms):
     return x + norms[1](feed_forward(x))
 
 
+def nothing_turned(x, gain, bias, eps):
+    z, variance = pieces(x)
+    return gain * z / (variance + eps).sqrt() + bias
+
+
+def without_keepdim(x, gain, bias, eps):
+    root = (x.var(1, unbiased=False) + eps).sqrt()
+    return gain[:, None] * (x - x.mean(1)) / root + bias[:, None]
+
+
+def summed(x, gain, bias, eps):
+    z = x - x.mean(1, keepdim=True)
+    root = (z.square().sum(1, keepdim=True) + eps).sqrt()
+    return gain[:, None] * z / root + bias[:, None]
+
+
+def changed_x(x, gain, bias, eps):
+    x -= x.mean(1, keepdim=True)
+    root = (x.square().mean(1, keepdim=True) + eps).sqrt()
+    return gain[:, None] * x / root + bias[:, None]
+
+
+def feed_forward_first(x, attention, feed_forward, norms):
+    return third(x, feed_forward, attention, norms)
+
+
+def attention_only(x, attention, feed_forward, norms):
+    return x + norms[0](attention(x))
+
+
+def feed_forward_only(x, attention, feed_forward, norms):
+    return x + norms[1](feed_forward(x))
+
+
+def normed_at_the_end(x, attention, feed_forward, norms):
+    return norms[1](third(x, attention, feed_forward, norms))
+
+
+def what_is_added(x, attention, feed_forward, norms):
+    return third(x, attention, feed_forward, norms) - x
+
+
+def other_norm(x, attention, feed_forward, norms):
+    x = x + norms[-1](attention(x))
+    return x + norms[-1](feed_forward(x))
+
+
+def halved(x, attention, feed_forward, norms):
+    return third(x, attention, feed_forward, norms) / 2
+
+
 def five_arguments(x, attention, feed_forward, norms, mask):
     return x
 
 
 WRONG = [
-    (checks.channel_norm, over(2), "this is over t"),
+    (checks.channel_norm, over(2), "this is over t: each position"),
     (checks.channel_norm, over(1, 2), "over c and t"),
     (checks.channel_norm, over(0), "over the batch"),
     (checks.channel_norm, over(0, 1, 2), "over everything"),
@@ -235,9 +345,14 @@ WRONG = [
     (checks.channel_norm, read_by(lambda z, g, b: g * (z + b)), "after the gain"),
     (checks.channel_norm, read_by(lambda z, g, b: g * z), "the bias is not used"),
     (checks.channel_norm, read_by(lambda z, g, b: z + b), "the gain is not used"),
-    (checks.channel_norm, read_by(lambda z, g, b: z), "gain and bias are not used"),
-    (checks.channel_norm, last_axis, r"for x \(2, 5, 3\), .* it stops with"),
-    (checks.channel_norm, lambda *case: moved(*case).mT, "the shape is"),
+    (checks.channel_norm, read_by(lambda z, g, b: b * z + g), "changed places"),
+    (checks.channel_norm, last_axis, r"for x \(2, 7, 3\), .* it stops with"),
+    (checks.channel_norm, lambda *case: moved(*case).mT, "turn it back"),
+    (checks.channel_norm, lambda x, *w: moved(x[:1], *w), "the shape is"),
+    (checks.channel_norm, nothing_turned, r"must match .* axis 1: .*gain\[:, None\]"),
+    (checks.channel_norm, without_keepdim, "must match .* `keepdim=True`"),
+    (checks.channel_norm, summed, "the mean of the squares, not the sum"),
+    (checks.channel_norm, changed_x, "changes its input"),
     (
         checks.swiglu,
         lambda x, u, g, d: (silu(x @ u) * (x @ g)) @ d,
@@ -288,6 +403,34 @@ WRONG = [
     (checks.swiglu, lambda x, u, g, d: silu(x @ g) * (x @ u), "leads back"),
     (
         checks.swiglu,
+        lambda x, u, g, d: ((x @ g).softmax(-1) * (x @ u)) @ d,
+        "this is a softmax",
+    ),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: (
+            torch.nn.functional.gelu(x @ g, approximate="tanh") * (x @ u) @ d
+        ),
+        "this is GELU by its tanh",
+    ),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: ((x @ u) * (x @ g) / (1 + (x @ g).exp())) @ d,
+        "wrong sign",
+    ),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: x + (silu(x @ g) * (x @ u)) @ d,
+        "x is not added here",
+    ),
+    (checks.swiglu, lambda x, u, g, d: silu(x @ g) * x @ u @ d, "its brackets"),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: (silu(x[0] @ g) * (x[0] @ u)) @ d,
+        r"the shape is \(4,\), wanted \(3, 4\)",
+    ),
+    (
+        checks.swiglu,
         lambda x, u, g, d: ((x @ g).tanh() * (x @ u)) @ d,
         r"for x \(3, 4\), u \(4, 6\), g \(4, 6\), d \(6, 4\): at \[0, 0\] it gives",
     ),
@@ -306,9 +449,16 @@ WRONG = [
     (checks.third_block, not_added, "both branches: .* not added"),
     (checks.third_block, in_place, "changes its input"),
     (checks.third_block, five_arguments, "it stops with TypeError: .*'mask'"),
+    (checks.third_block, feed_forward_first, "attention comes first"),
+    (checks.third_block, attention_only, "feed-forward: it is not used"),
+    (checks.third_block, feed_forward_only, "attention: it is not used"),
+    (checks.third_block, lambda x, *parts: x, "both branches: it is not used"),
+    (checks.third_block, normed_at_the_end, "normed at the end"),
+    (checks.third_block, what_is_added, "return the stream"),
+    (checks.third_block, other_norm, r"through norms\[1\]"),
     (
         checks.third_block,
-        lambda x, attention, feed_forward, norms: x,
+        halved,
         r"attention = …, feed_forward = …, norms = \(…, …\): at \[0, 0, 0\]",
     ),
     (checks.fold, lambda g, b, w, o: (w * g[:, None], o + w @ b), "outputs"),
@@ -338,6 +488,21 @@ WRONG = [
     (checks.fold, lambda g, b, w, o: (w * g, o + b @ w), "other way round"),
     (checks.fold, lambda g, b, w, o: (w, o + w @ b), "gain is lost"),
     (checks.fold, lambda g, b, w, o: (o + w @ b, w * g), "the order is"),
+    (checks.fold, lambda g, b, w, o: (w.mul_(g), o + w @ b), "changes its input"),
+    (checks.fold, lambda g, b, w, o: (w * g, o + w * b), r"`\*` does not sum"),
+    (checks.fold, lambda g, b, w, o: (w * g, o + (w * b).sum(0)), "over the inputs"),
+    (
+        checks.fold,
+        lambda g, b, w, o: (w.T * g, o + w.T @ b),
+        "back transposed; .* other way round",
+    ),
+    (checks.fold, lambda g, b, w, o: (w, o), "gain is lost; the bias of the norm"),
+    (
+        checks.fold,
+        lambda g, b, w, o: (w * g, (o + w @ b)[:, None]),
+        r"at \[1\] the shape is \(7, 1\), wanted \(7,\)",
+    ),
+    (checks.fold, lambda g, b, w, o: lambda z: w @ (g * z + b) + o, "it gives <func"),
     (checks.fold, lambda g, b, w, o: None, "is there a `return`"),
     (checks.fold, lambda g, b, w, o: w * g, "it gives a float32 tensor"),
 ]

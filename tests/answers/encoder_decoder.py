@@ -1,6 +1,7 @@
 """Right and wrong answers to the exercises of chapter 08."""
 
 import torch
+from einops import rearrange
 
 import companion
 from companion import checks
@@ -56,6 +57,18 @@ def from_zeros(answers, begin):
     return result
 
 
+def smeared(answers, begin):
+    result = answers.clone()
+    for i in range(1, result.shape[1]):
+        result[:, i] = result[:, i - 1]
+    result[:, 0] = begin
+    return result
+
+
+def unset(answers, begin):
+    return torch.cat([answers[:, :1], answers[:, :-1]], 1)
+
+
 def filled(targets, d_vocab, others, right):
     result = torch.full((*targets.shape, d_vocab), others)
     return result.scatter(-1, targets[..., None], right)
@@ -77,6 +90,23 @@ def too_little(targets, d_vocab, smoothing):
 def too_much(targets, d_vocab, smoothing):
     hard = torch.eye(d_vocab)[targets]
     return hard + smoothing / d_vocab
+
+
+def soft_by_loops(targets, d_vocab, smoothing):
+    result = torch.full((*targets.shape, d_vocab), smoothing / d_vocab)
+    for i, row in enumerate(targets):
+        for j, target in enumerate(row):
+            result[i, j, target] += 1 - smoothing
+    return result
+
+
+def taken_from_all(targets, d_vocab, smoothing):
+    return torch.eye(d_vocab)[targets] - smoothing + smoothing / d_vocab
+
+
+def by_length(targets, d_vocab, smoothing):
+    hard = torch.eye(d_vocab)[targets]
+    return (1 - smoothing) * hard + smoothing / targets.shape[1]
 
 
 def undivided(targets, d_vocab, smoothing):
@@ -135,6 +165,28 @@ def not_zero(logits, targets, lengths):
     return each.sum() / (each != 0).sum()
 
 
+def padded_by_loops(logits, targets, lengths):
+    terms = []
+    for z, y, n in zip(logits, targets, lengths, strict=True):
+        terms += [z[i].logsumexp(0) - z[i, y[i]] for i in range(n)]
+    return sum(terms) / len(terms)
+
+
+def wrong_axis(logits, targets, lengths):
+    chances = logits.log_softmax(1).gather(-1, targets[..., None])[..., 0]
+    return -chances[real(targets, lengths)].mean()
+
+
+def raw_logits(logits, targets, lengths):
+    chosen = logits.gather(-1, targets[..., None])[..., 0]
+    return -chosen[real(targets, lengths)].mean()
+
+
+def log_of_softmax(logits, targets, lengths):
+    chances = torch.eye(logits.shape[-1])[targets] * logits.softmax(-1).log()
+    return -chances.sum(-1)[real(targets, lengths)].mean()
+
+
 def right_once(layer, x, real):
     kept = layer.keys_and_values(x)
     return lambda y: layer(y, kept, mask=real)
@@ -186,7 +238,69 @@ def whole_heads(layer, x, real):
     )
 
 
+def head_by_head(layer, x, real):
+    keys, values = layer.to_keys(x), layer.to_values(x)
+
+    def look(y):
+        queries, found = layer.to_queries(y), []
+        for i in range(layer.n_heads):
+            one = slice(i * layer.d_head, (i + 1) * layer.d_head)
+            scores = torch.einsum("btd,bsd->bts", queries[..., one], keys[..., one])
+            scores = (scores / layer.d_head**0.5).masked_fill(~real[:, 0], -torch.inf)
+            found.append(scores.softmax(-1) @ values[..., one])
+        return layer.to_output(torch.cat(found, -1))
+
+    return look
+
+
+class Looker:
+    def __init__(self, layer, x, real):
+        self.layer, self.kept, self.real = layer, layer.keys_and_values(x), real
+
+    def __call__(self, y):
+        return self.layer(y, self.kept, mask=self.real)
+
+
+def with_appended(layer, x, real):
+    keys, values = layer.keys_and_values(x)
+
+    def look(y):
+        more = layer.keys_and_values(y)
+        both = torch.cat([keys, more[0]], 2), torch.cat([values, more[1]], 2)
+        seen = torch.ones(len(y), 1, 1, y.shape[1], dtype=torch.bool)
+        return layer(y, both, mask=torch.cat([real, seen], -1))
+
+    return look
+
+
+def by_parts(queries=None, keys=None, form="(h d)", **size):
+    """Attention by hand, where a matrix is left out or the heads are cut otherwise."""
+
+    def read(layer, x, real):
+        sizes = size or {"h": layer.n_heads}
+
+        def parted(z):
+            return rearrange(z, f"b t {form} -> b h t d", **sizes)
+
+        kept = parted((keys or layer.to_keys)(x)), parted(layer.to_values(x))
+
+        def look(y):
+            asking = parted((queries or layer.to_queries)(y))
+            answers = companion.attention(asking, *kept, real)
+            return layer.to_output(rearrange(answers, "b h t d -> b t (h d)"))
+
+        return look
+
+    return read
+
+
 RIGHT = [
+    (checks.shifted, lambda a, b: torch.nn.functional.pad(a, (1, -1), value=b)),
+    (checks.soft_targets, soft_by_loops),
+    (checks.padded_loss, padded_by_loops),
+    (checks.read_once, head_by_head),
+    (checks.read_once, Looker),
+    (checks.read_once, by_parts()),
     (checks.shifted, right_shifted),
     (checks.shifted, shifted_in_place),
     (checks.shifted, shifted_by_lists),
@@ -199,6 +313,39 @@ RIGHT = [
     (checks.read_once, looker()),
 ]
 WRONG = [
+    (checks.shifted, smeared, "overwritten before it is copied"),
+    (checks.shifted, unset, "`begin` isn't set"),
+    (
+        checks.shifted,
+        lambda a, b: right_shifted(a, 3),
+        r"b = 4: at \[0, 0\] it gives 3",
+    ),
+    (checks.soft_targets, taken_from_all, "only the right token gives"),
+    (checks.soft_targets, by_length, "length of a text"),
+    (checks.soft_targets, lambda y, v, e: right_soft(y, v, 0.1), "0.1 each time"),
+    (checks.soft_targets, lambda y, v, e: right_soft(y, v, 1 - e), "are swapped"),
+    (checks.soft_targets, lambda y, v, e: right_soft(y, v, e).log(), "logarithms"),
+    (
+        checks.padded_loss,
+        lambda z, y, n: losses(z, y)[:, : n.max()].mean(),
+        "cut at the longest",
+    ),
+    (
+        checks.padded_loss,
+        lambda z, y, n: losses(z, y)[:, : n.min()].mean(),
+        "cut at the shortest",
+    ),
+    (checks.padded_loss, lambda *a: -divided(*a), "sign is wrong"),
+    (checks.padded_loss, raw_logits, "these are logits"),
+    (checks.padded_loss, wrong_axis, "wrong axis"),
+    (checks.padded_loss, log_of_softmax, "nan"),
+    (checks.read_once, with_appended, "keys are appended"),
+    (checks.read_once, by_parts(queries=lambda y: y), "y goes in as it is"),
+    (checks.read_once, by_parts(keys=lambda x: x), "x goes in as it is"),
+    (checks.read_once, by_parts(form="(d h)"), "cut feature by feature"),
+    (checks.read_once, by_parts(d=4), "it stops with"),
+    (checks.read_once, by_parts(d=3), "it stops with|it gives"),
+    (checks.read_once, lambda a, x, r: lambda y: None, "nothing is returned"),
     (checks.shifted, lambda a, b: a, "nothing is shifted"),
     (checks.shifted, rolled, "come round to the front"),
     (checks.shifted, too_long, "one token too many"),
@@ -222,24 +369,24 @@ WRONG = [
     (checks.shifted, lambda a, b: right_shifted(a, b)[:, 1:], r"the shape is \(2, 3\)"),
     (checks.soft_targets, lambda y, v, e: torch.eye(v)[y], "nothing is smoothed"),
     (checks.soft_targets, others_only, "wrong tokens alone"),
-    (checks.soft_targets, too_little, "has too little"),
+    (checks.soft_targets, too_little, "the right token gets its part too"),
     (checks.soft_targets, too_much, "sum is above 1"),
     (
         checks.soft_targets,
         lambda y, v, e: filled(y, v, e / v, 1 - e / v),
-        "the whole share, not a part",
+        "taken whole",
     ),
     (
         checks.soft_targets,
         lambda y, v, e: filled(y, v, e / (v - 1), 1 - e + e / v),
-        "two conventions are mixed",
+        "two conventions mixed",
     ),
     (checks.soft_targets, undivided, "divided among all"),
     (checks.soft_targets, from_batch, "counted in the batch"),
     (checks.soft_targets, lambda y, v, e: right_soft(y, 6, e), "it stops with"),
     (checks.soft_targets, lambda y, v, e: right_soft(y, v, e).mT, "the shape is"),
     (checks.padded_loss, lambda z, y, n: losses(z, y).mean(), "padding counts"),
-    (checks.padded_loss, by_sequence, "each token should"),
+    (checks.padded_loss, by_sequence, "count each token"),
     (checks.padded_loss, by_all, "divided by all tokens"),
     (checks.padded_loss, lambda *a: divided(*a) * a[2].sum(), "this is the sum"),
     (
@@ -270,7 +417,7 @@ WRONG = [
         lambda z, y, n: masked(z, y, n, -torch.inf).mean(),
         "nan: leave out the loss",
     ),
-    (checks.padded_loss, not_zero, "a real token may cost nothing"),
+    (checks.padded_loss, not_zero, "a real token may cost 0"),
     (checks.read_once, lambda a, x, r: lambda y: a(y, x, mask=r), "made anew"),
     (checks.read_once, values_anew, "made anew"),
     (checks.read_once, lambda a, x, r: lambda y: a(y, x), "the padding is seen"),

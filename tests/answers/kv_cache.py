@@ -4,7 +4,6 @@ import torch
 
 import companion
 from companion import checks
-from companion.checks import kv_cache
 
 
 def right_bytes(n_layers, n_tokens, d_model, n_heads, n_kv_heads, n_bytes):
@@ -50,6 +49,33 @@ def copied_back(room, n_used, new):
     end = n_used + new.shape[-2]
     room[..., :end, :] = torch.cat([room[..., :n_used, :], new], -2)
     return room[..., :end, :]
+
+
+def cloned_first(room, n_used, new):
+    old = room[..., :n_used, :].clone()
+    right_append(room, n_used, new)
+    room[..., :n_used, :] = old
+    return room[..., : n_used + new.shape[-2], :]
+
+
+def idle_clone(room, n_used, new):
+    room[..., :n_used, :].clone()
+    return right_append(room, n_used, new)
+
+
+def no_end(room, n_used, new):
+    room[..., n_used:, :] = new
+    return room[..., : n_used + new.shape[-2], :]
+
+
+def wrong_axis(room, n_used, new):
+    end = n_used + new.shape[-2]
+    room[..., n_used:end] = new
+    return room[..., :end]
+
+
+def cloned_new(room, n_used, new):
+    return right_append(room, n_used, new.clone())
 
 
 def from_the_end(room, n_used, new):
@@ -98,99 +124,46 @@ def right_loop(step, prompt, n_new):
     return written
 
 
-def one_by_one(step, prompt, n_new):
-    kept, tokens = None, list(prompt)
-    for i in range(len(prompt) + n_new - 1):
-        token, kept = step(tokens[i : i + 1], kept)
-        if i >= len(prompt) - 1:
-            tokens.append(token)
-    return tokens[len(prompt) :]
+def right_place(n_kept, n_new, width):
+    ones = torch.ones(n_new, n_kept + n_new, dtype=torch.bool)
+    mask = ones.tril(n_kept) & ones.triu(n_kept - width + 1)
+    return torch.arange(n_kept, n_kept + n_new), mask
 
 
-def doubled(step, prompt, n_new):
-    tokens, kept = list(prompt), None
-    for _ in range(n_new):
-        new, kept = step(tokens, kept)
-        tokens.append(new)
-    return tokens[len(prompt) :]
+def looped_place(n_kept, n_new, width):
+    at = range(n_kept, n_kept + n_new)
+    rows = [[t - width < s <= t for s in range(n_kept + n_new)] for t in at]
+    return [torch.tensor([*at]), torch.tensor(rows)]
 
 
-def without_a_cache(step, prompt, n_new):
-    tokens = list(prompt)
-    for _ in range(n_new):
-        tokens.append(step(tokens, None)[0])
-    return tokens[len(prompt) :]
-
-
-def forgetful(step, prompt, n_new):
-    written, new = [], prompt
-    for _ in range(n_new):
-        token, _ = step(new, None)
-        new = [token]
-        written.append(token)
-    return written
-
-
-def stale(step, prompt, n_new):
-    new, kept, written = prompt, None, []
-    for _ in range(n_new):
-        token, after = step(new, kept)
-        kept = kept or after
-        new = [token]
-        written.append(token)
-    return written
-
-
-def never_saw(step, prompt, n_new):
-    return right_loop(step, prompt[-1:], n_new)
-
-
-def prompt_end_twice(step, prompt, n_new):
-    _, kept = step(prompt, None)
-    new, written = prompt[-1:], []
-    for _ in range(n_new):
-        token, kept = step(new, kept)
-        new = [token]
-        written.append(token)
-    return written
-
-
-def one_call_more(step, prompt, n_new):
-    token, kept = step(prompt, None)
-    written = []
-    for _ in range(n_new):
-        written.append(token)
-        token, kept = step([token], kept)
-    return written
-
-
-def at_least_one(step, prompt, n_new):
-    token, kept = step(prompt, None)
-    written = [token]
-    while len(written) < n_new:
-        token, kept = step([token], kept)
-        written.append(token)
-    return written
-
-
-def last_ones(step, prompt, n_new):
-    return [*prompt, *right_loop(step, prompt, n_new)][-n_new:]
-
-
-def looks_inside(step, prompt, n_new):
-    tokens, kept = list(prompt), None
-    for _ in range(n_new):
-        token, kept = step(tokens[len(kept or []) :], kept)
-        tokens.append(token)
-    return tokens[len(prompt) :]
-
-
-def forged(step, prompt, n_new):
-    tokens = list(prompt)
+def filled_place(n_kept, n_new, width):
+    mask = torch.zeros(n_new, n_kept + n_new, dtype=torch.bool)
     for i in range(n_new):
-        new = tokens[-1:] if i else tokens
-        tokens.append(step(new, tokens[: len(tokens) - len(new)])[0])
-    return tokens[len(prompt) :]
+        mask[i, max(0, n_kept + i + 1 - width) : n_kept + i + 1] = True
+    return n_kept + torch.arange(n_new), mask
+
+
+def masked_by(see, first=1):
+    """An answer whose mask is see(kept, query, key, width), counted from the piece."""
+
+    def place(n, n_new, width):
+        at, keys = torch.arange(n_new), torch.arange(n + n_new)
+        return first * n + at, see(n, at[:, None], keys, width)
+
+    return place
+
+
+def placed(change):
+    return lambda *case: change(*right_place(*case))
+
+
+def square_place(n_kept, n_new, width):
+    ones = torch.ones(n_new, n_new, dtype=torch.bool)
+    return torch.arange(n_kept, n_kept + n_new), ones.tril() & ones.triu(1 - width)
+
+
+def all_positions(n_kept, n_new, width):
+    return torch.arange(n_kept + n_new), right_place(n_kept, n_new, width)[1]
 
 
 def right_talk(step, questions, n_new):
@@ -260,6 +233,46 @@ def turned_round(*case):
 
 def last_answer_again(*case):
     return short_talk(*case, before=99)
+
+
+def doubled_talk(step, questions, n_new):
+    text, kept, answers = [], None, []
+    for question in questions:
+        text = text + question
+        for _ in range(n_new):
+            token, kept = step(text, kept)
+            text = [*text, token]
+        answers.append(text[-n_new:])
+    return answers
+
+
+def forgetful_talk(step, questions, n_new):
+    """Within an answer too, nothing is handed on."""
+    last, answers = [], []
+    for question in questions:
+        new, answer = last + question, []
+        for _ in range(n_new):
+            token, _ = step(new, None)
+            last = new = [token]
+            answer.append(token)
+        answers.append(answer)
+    return answers
+
+
+def popped_talk(step, questions, n_new):
+    questions[0].append(0)
+    return right_talk(step, questions, n_new)
+
+
+def bare_token(step, questions, n_new):
+    kept, answers = None, []
+    for question in questions:
+        token, kept = step(question, kept)
+        answers.append([token])
+        for _ in range(n_new - 1):
+            token, kept = step(token, kept)
+            answers[-1].append(token)
+    return answers
 
 
 def last_one_lost(step, questions, n_new):
@@ -332,10 +345,10 @@ RIGHT = [
     (checks.in_place, right_append),
     (checks.in_place, with_end(lambda room, n, new: n + new.shape[-2])),
     (checks.in_place, token_by_token),
-    (kv_cache.loop, right_loop),
-    (kv_cache.loop, one_by_one),
-    (kv_cache.loop, lambda *case: tuple(right_loop(*case))),
-    (kv_cache.loop, lambda *case: torch.tensor(right_loop(*case))),
+    (checks.in_place, cloned_new),
+    (checks.place, right_place),
+    (checks.place, looped_place),
+    (checks.place, filled_place),
     (checks.talk, right_talk),
     (checks.talk, short_talk),
     (checks.talk, lambda *case: torch.tensor(right_talk(*case))),
@@ -403,7 +416,11 @@ WRONG = [
     (checks.in_place, shifted_append(1), "one too late"),
     (checks.in_place, early_append, "one too early"),
     (checks.in_place, shifted_append(-1), r"the shape is \(2, 3, 4, 4\), wanted"),
-    (checks.in_place, copied_back, "what is kept is written again"),
+    (checks.in_place, copied_back, "what is kept is copied"),
+    (checks.in_place, cloned_first, "what is kept is copied"),
+    (checks.in_place, idle_clone, "what is kept is copied"),
+    (checks.in_place, no_end, "last axis but one: slice there"),
+    (checks.in_place, wrong_axis, "last axis but one: slice there"),
     (checks.in_place, from_the_end, r"n_used = 5, .* the shape is \(3, 1, 0, 2\)"),
     (checks.in_place, along_heads, "last axis but one"),
     (checks.in_place, one_place, "several tokens, along"),
@@ -421,38 +438,74 @@ WRONG = [
         "stops with|axis",
     ),
     (checks.in_place, lambda *case: [right_append(*case)], "wanted a float32 tensor"),
-    (kv_cache.loop, doubled, "kept is handed over again"),
+    (checks.place, placed(lambda at, mask: (at - at[0], mask)), "is n_kept, not 0"),
+    (checks.place, placed(lambda at, mask: (at + 1, mask)), "count from 0"),
     (
-        kv_cache.loop,
-        lambda step, prompt, n: [step(x, None)[0] for x in prompt],
-        r"takes a list: \[3\], not 3",
-    ),
-    (kv_cache.loop, without_a_cache, "nothing is saved"),
-    (kv_cache.loop, forgetful, "thrown away"),
-    (kv_cache.loop, stale, "stays that of the first call"),
-    (kv_cache.loop, never_saw, "never saw the prompt"),
-    (kv_cache.loop, prompt_end_twice, "goes in twice"),
-    (kv_cache.loop, last_ones, r"for n_new = 0, \[-0:\] is all"),
-    (
-        kv_cache.loop,
-        lambda step, prompt, n: right_loop(step, prompt[:1] + prompt, n),
-        r"for prompt = .* handed to `step`: it gives \[3, .* wanted 6",
-    ),
-    (kv_cache.loop, one_call_more, "one call too many"),
-    (kv_cache.loop, at_least_one, "look at n_new"),
-    (kv_cache.loop, looks_inside, "has no len"),
-    (kv_cache.loop, forged, "hand back what `step` kept"),
-    (
-        kv_cache.loop,
-        lambda step, prompt, n: [*prompt, *right_loop(step, prompt, n)],
-        "give the new tokens alone",
+        checks.place,
+        masked_by(lambda n, t, s, w: (s <= t) & (s > t - w), 0),
+        "all begins at 0 here",
     ),
     (
-        kv_cache.loop,
-        lambda step, prompt, n: right_loop(step, prompt, n + 1),
-        r"for prompt = \[3, 1, 4\], n_new = 4: handed to `step`: it gives",
+        checks.place,
+        masked_by(lambda n, t, s, w: (s <= t) & (s > t - w)),
+        "triangle is not moved: n_kept",
     ),
-    (kv_cache.loop, lambda step, prompt, n: right_loop(step, prompt, n)[0], "it gives"),
+    (
+        checks.place,
+        masked_by(lambda n, t, s, w: (s <= t) & (s > n + t - w)),
+        "only the window is",
+    ),
+    (
+        checks.place,
+        masked_by(lambda n, t, s, w: (s <= n + t) & (s > t - w)),
+        "only the triangle is",
+    ),
+    (checks.place, masked_by(lambda n, t, s, w: s > n + t - w), "sees those after it"),
+    (checks.place, masked_by(lambda n, t, s, w: s <= n + t), "no window"),
+    (
+        checks.place,
+        masked_by(lambda n, t, s, w: (s <= n + t) & (s >= n + t - w)),
+        "one too many",
+    ),
+    (
+        checks.place,
+        masked_by(lambda n, t, s, w: (s <= n + t) & (s > n + t - w + 1)),
+        "one too few",
+    ),
+    (
+        checks.place,
+        masked_by(lambda n, t, s, w: (s < n + t) & (s > n + t - w)),
+        "does not see itself",
+    ),
+    (
+        checks.place,
+        masked_by(lambda n, t, s, w: (s <= n + t) & (s >= n + len(t) - w)),
+        "each token needs its own",
+    ),
+    (
+        checks.place,
+        masked_by(lambda n, t, s, w: (s - n - t).abs() < w),
+        r"at \[1\]\[0, 6\] it gives 1, wanted 0",
+    ),
+    (checks.place, square_place, "a square mask"),
+    (checks.place, placed(lambda at, mask: (at, ~mask)), "not hidden"),
+    (checks.place, placed(lambda at, mask: (at, mask.mT)), "columns are keys"),
+    (checks.place, placed(lambda at, mask: (mask, at)), "positions first"),
+    (checks.place, placed(lambda at, mask: (at, mask.float())), "not numbers"),
+    (checks.place, placed(lambda at, mask: (at, mask.long())), "wanted torch.bool"),
+    (checks.place, placed(lambda at, mask: mask), "wanted"),
+    (checks.place, all_positions, "the keys' positions"),
+    (checks.talk, doubled_talk, "kept is handed over again"),
+    (checks.talk, forgetful_talk, "thrown away"),
+    (checks.talk, popped_talk, "changes its input"),
+    (checks.talk, bare_token, r"takes a list: \["),
+    (
+        checks.talk,
+        lambda step, questions, n: [
+            answer[1:] for answer in right_talk(step, questions, n + 1)
+        ],
+        "handed to `step`: it gives",
+    ),
     (checks.talk, last_one_lost, "last token never goes in"),
     (checks.talk, each_by_loop, "begins with nothing kept"),
     (checks.talk, all_again, "and less saved"),
@@ -464,7 +517,7 @@ WRONG = [
     (checks.talk, flushed, "the very last token goes in too"),
     (checks.talk, one_list, "one list for all"),
     (checks.talk, turned_round, "comes before the next question"),
-    (checks.talk, last_answer_again, r"handed to `step`: it gives \[3, .* wanted 8"),
+    (checks.talk, last_answer_again, "the whole answer goes in again"),
     (
         checks.talk,
         lambda *case: right_talk(*case)[-1:],

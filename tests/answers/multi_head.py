@@ -79,15 +79,34 @@ RIGHT = [
     (checks.head_parameters, counted_by_head),
     (checks.head_parameters, counted_by_building),
     (checks.head_parameters, lambda *sizes: torch.tensor(my_count(*sizes))),
+    (checks.head_parameters, lambda *sizes: float(my_count(*sizes))),
     (checks.split_heads, my_shares),
     (checks.split_heads, looped_shares),
     (checks.split_heads, silenced_shares),
+    (
+        checks.split_heads,
+        lambda x, w: torch.einsum("bhtd,hdc->bhtc", x, w.view(*x.shape[1::2], -1)),
+    ),
+    (
+        checks.split_heads,
+        lambda x, w: torch.stack(
+            [*map(torch.matmul, x.unbind(1), w.split(x.shape[-1]))], 1
+        ),
+    ),
     (checks.merge_heads, my_merge),
     (checks.merge_heads, lambda heads: torch.cat([*heads.unbind(1)], -1)),
     (checks.merge_heads, lambda heads: rearrange(heads, "b h t d -> b t (h d)")),
+    (
+        checks.merge_heads,
+        lambda x: x.swapaxes(1, 2).contiguous().view(len(x), x.shape[2], -1),
+    ),
     (checks.induction_scores, my_induction_scores),
     (checks.induction_scores, looped_induction_scores),
     (checks.induction_scores, shifted_induction_scores),
+    (
+        checks.induction_scores,
+        lambda w, x: my_induction_scores(w.clone().mul_(w >= 0), x),
+    ),
 ]
 
 
@@ -157,6 +176,42 @@ def first_round(weights, tokens):
     return weights[:, queries, queries - n + 1].mean(-1)
 
 
+def in_place_shares(heads, w_output):
+    for i in range(1, heads.shape[1]):
+        heads[:, i] = 0
+    return heads @ w_output.view(heads.shape[1], heads.shape[3], -1)
+
+
+def asked(weights, tokens):
+    """The sums (h q) of those queries that have a follower, and their number."""
+    right = followers(tokens[:, None] == tokens)
+    return (weights * right).sum(-1), right.any(-1)
+
+
+def largest_induction_scores(weights, tokens):
+    right = followers(tokens[:, None] == tokens)
+    return (weights * right).amax(-1)[:, right.any(-1)].mean(-1)
+
+
+def late_induction_scores(weights, tokens):
+    """Asks also those queries whose copies all come later."""
+    has_copy = (tokens[:, None] == tokens).sum(-1) > 1
+    return asked(weights, tokens)[0][:, has_copy].mean(-1)
+
+
+def short_induction_scores(weights, tokens):
+    sums, of = asked(weights, tokens)
+    return sums[:, :-1][:, of[:-1]].mean(-1)
+
+
+def counted_induction_scores(weights, tokens):
+    scores = []
+    for sums in asked(weights, tokens)[0]:
+        found = [x for x in sums.tolist() if x]
+        scores.append(sum(found) / max(len(found), 1))
+    return torch.tensor(scores)
+
+
 WRONG = [
     (
         checks.head_parameters,
@@ -169,35 +224,31 @@ WRONG = [
         lambda c, h, d, bias: 4 * h * d * c + 3 * h * d + c,
         "although bias is False",
     ),
-    (
-        checks.head_parameters,
-        lambda c, h, d, bias: 4 * c * (c + bias),
-        "heads of c / h",
-    ),
+    (checks.head_parameters, lambda c, h, d, bias: 4 * c * (c + bias), "not c / h"),
     (
         checks.head_parameters,
         lambda c, h, d, bias: my_count(c, h, c, bias),
-        "as wide as the model",
+        "not d_model",
     ),
     (
         checks.head_parameters,
         lambda c, h, d, bias: my_count(c, 1, d, bias),
-        "numbers of one head",
+        "one head was counted",
     ),
     (
         checks.head_parameters,
         lambda c, h, d, bias: 3 * h * d * (c + bias) + c * (c + bias),
-        "side by side",
+        r"n_heads \* d_head rows, not c",
     ),
     (
         checks.head_parameters,
         lambda c, h, d, bias: 3 * h * d * (c + bias) + c * (d + bias),
-        "reads all heads, not one",
+        "reads all heads, not only one",
     ),
     (
         checks.head_parameters,
         lambda c, h, d, bias: 3 * h * d * (d + bias) + c * (h * d + bias),
-        "only its slice",
+        "only its own slice",
     ),
     (
         checks.head_parameters,
@@ -213,6 +264,36 @@ WRONG = [
         checks.head_parameters,
         lambda c, h, d, bias: 624,
         "c = 20, h = 5, d = 6, bias = False: it gives 624, wanted 2400",
+    ),
+    (
+        checks.head_parameters,
+        lambda c, h, d, bias: h * d * (c + bias) + c * (h * d + bias),
+        "have a matrix each",
+    ),
+    (
+        checks.head_parameters,
+        lambda c, h, d, bias: h * (3 * d * (c + bias) + c * (d + bias)),
+        "biases count once",
+    ),
+    (
+        checks.head_parameters,
+        lambda c, h, d, bias: 3 * h * d * (c + bias) + c * h * d,
+        "has biases too",
+    ),
+    (
+        checks.head_parameters,
+        lambda c, h, d, bias: 3 * h * d * (c + bias) + h * d * (h * d + bias),
+        "gives d_model numbers",
+    ),
+    (
+        checks.head_parameters,
+        lambda c, h, d, bias: 4 * h * d * c + 4 * c * bias,
+        "biases each, not d_model",
+    ),
+    (
+        checks.head_parameters,
+        lambda c, h, d, bias: 4 * c * (c // h) * h + 4 * c * bias,
+        "not c / h",
     ),
     (
         checks.split_heads,
@@ -236,22 +317,35 @@ WRONG = [
         by_rows(lambda w, h, d: w.T.reshape(h, d, -1)),
         "columns of the matrix",
     ),
-    (checks.split_heads, cut_output, "the shape is|at \\[0"),
+    (checks.split_heads, cut_output, "cut into heads: a share is c wide"),
     (checks.split_heads, lambda *case: my_shares(*case).transpose(1, 2), "the shape"),
     (
         checks.split_heads,
         lambda x, w: all_in_each(x, w) - my_shares(x, w),
-        "all heads but the one",
+        "other\\* heads: take its own",
     ),
     (checks.split_heads, lambda x, w: all_in_each(x, w) / x.shape[1], "divided evenly"),
     (
         checks.split_heads,
         by_rows(lambda w, h, d: torch.stack([w[i : i + d] for i in range(h)])),
-        "from i on",
+        "yours begin at row i",
     ),
     (checks.split_heads, lambda x, w: x @ w, "stops with RuntimeError"),
     (checks.split_heads, lambda x, w: x, r"the shape is \(2, 3, 5, 4\), wanted"),
     (checks.split_heads, lambda x, w: [*my_shares(x, w)], "wanted a float32 tensor"),
+    (checks.split_heads, lambda x, w: [*my_shares(x, w).unbind(1)], "a list: `torch"),
+    (checks.split_heads, lambda x, w: my_shares(x, w).cumsum(1), "running sums"),
+    (checks.split_heads, in_place_shares, "changes its input"),
+    (
+        checks.split_heads,
+        by_rows(lambda w, h, d: w.view(4, d, -1)),
+        "stops with Runtim",
+    ),
+    (
+        checks.split_heads,
+        by_rows(lambda w, h, d: w.view(h, d, -1).flip(0)),
+        r"at \[0, 0, 0, 0\]",
+    ),
     (checks.merge_heads, lambda x: x.permute(0, 2, 3, 1).flatten(2), "interleaved"),
     (
         checks.merge_heads,
@@ -261,7 +355,33 @@ WRONG = [
     (checks.merge_heads, lambda x: x.transpose(1, 2), "not joined"),
     (checks.merge_heads, lambda x: x.sum(1), "added up"),
     (checks.merge_heads, lambda x: x.mT.flatten(1, 2), "the shape is"),
-    (checks.merge_heads, lambda x: x.mean(1), "the shape is"),
+    (checks.merge_heads, lambda x: x.mean(1), "averaged: put them side by side"),
+    (checks.merge_heads, lambda x: x[:, 0], "one head alone"),
+    (checks.merge_heads, lambda x: x.flatten(1, 2), "heads are joined with positions"),
+    (
+        checks.merge_heads,
+        lambda x: torch.cat([*x.unbind(1)], 1),
+        "heads are joined with positions",
+    ),
+    (
+        checks.merge_heads,
+        lambda x: x.transpose(1, 2).flatten(1, 2),
+        "positions are joined with heads",
+    ),
+    (checks.merge_heads, lambda x: my_merge(x.flip(1)), "reverse order"),
+    (
+        checks.merge_heads,
+        lambda x: x.transpose(2, 3).reshape(len(x), x.shape[2], -1),
+        "d moved in place of h",
+    ),
+    (checks.merge_heads, lambda x: torch.stack([*x.unbind(1)], -1), "the shape is"),
+    (
+        checks.merge_heads,
+        lambda x: torch.stack([*x.unbind(1)], -1).flatten(2),
+        "interleaved",
+    ),
+    (checks.merge_heads, lambda x: my_merge(x[:1])[0], "the shape is"),
+    (checks.merge_heads, lambda x: my_merge(x).int(), "the dtype is"),
     (
         checks.merge_heads,
         lambda x: x.transpose(1, 2).view(len(x), x.shape[2], -1),
@@ -292,6 +412,35 @@ WRONG = [
         "only the first",
     ),
     (checks.induction_scores, hit_induction_scores, "queries that found one"),
+    (checks.induction_scores, counted_induction_scores, "left out of the mean"),
+    (checks.induction_scores, largest_induction_scores, "only the largest"),
+    (checks.induction_scores, late_induction_scores, "only copy comes later"),
+    (checks.induction_scores, short_induction_scores, "last query is left out"),
+    (
+        checks.induction_scores,
+        lambda w, x: asked(w, x)[0].sum(-1) / (len(x) - 1),
+        "count of queries with a copy",
+    ),
+    (
+        checks.induction_scores,
+        induction(lambda same: same.roll(-1, -1).tril(-1)),
+        r"`roll\(-1\)` finds",
+    ),
+    (
+        checks.induction_scores,
+        induction(lambda same: torch.nn.functional.pad(same[:, :-2], (2, 0)).tril()),
+        "one too far",
+    ),
+    (
+        checks.induction_scores,
+        lambda w, x: my_induction_scores(w.mul_(w > 0.2), x),
+        "changes its input",
+    ),
+    (
+        checks.induction_scores,
+        lambda w, x: my_induction_scores(w, x).tolist(),
+        "tensor",
+    ),
     (checks.induction_scores, careless_induction_scores, "copies that come later"),
     (
         checks.induction_scores,

@@ -11,6 +11,7 @@ from companion import (
     interleave,
     relative_buckets,
     rotate,
+    sinusoidal,
 )
 
 
@@ -162,7 +163,140 @@ def written_out(x, positions, speeds):
     return torch.stack(pair, -1).flatten(-2)
 
 
+def halves_of(part, cut=True):
+    """8 slopes, and of the next list a part."""
+
+    def rule(h):
+        power = 2 ** int(math.log2(h))
+        slopes = torch.cat([even(power), part(even(2 * power), h - power)])
+        return slopes[:h] if cut else slopes
+
+    return rule
+
+
+def nearest(h):
+    """The power of two by rounding."""
+    power = 2 ** round(math.log2(h))
+    return torch.cat([even(power), even(2 * power)[::2]])[:h]
+
+
+def additional_first(h):
+    power = 2 ** int(math.log2(h))
+    return torch.cat([even(2 * power)[::2][: h - power], even(power)])
+
+
+def appended(h):
+    """One slope after another."""
+    power = 1
+    while 2 * power <= h:
+        power *= 2
+    found = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    found += [2 ** (-8 * (2 * i + 1) / (2 * power)) for i in range(h - power)]
+    return torch.tensor(found)
+
+
+def last_ones(x, positions, n):
+    """The features are turned at the wrong end."""
+    stay = x.shape[1] - n
+    return torch.cat([x[:, :stay], paper(x[:, stay:], positions)], 1)
+
+
+def from_nothing(x, positions, n):
+    """A new tensor, of which the rest was forgotten."""
+    new = torch.zeros_like(x)
+    new[:, :n] = paper(x[:, :n], positions)
+    return new
+
+
+def on_a_copy(x, positions, n):
+    x = x.clone()
+    x[:, :n] = paper(x[:, :n], positions)
+    return x
+
+
+def by_views(x, positions, n):
+    """Slices of the copy are written while they are read."""
+    new = x.clone()
+    angles = positions[:, None] * 10_000 ** (-torch.arange(0, n, 2) / n)
+    a, b = new[:, 0:n:2], new[:, 1:n:2]
+    new[:, 0:n:2] = a * angles.cos() - b * angles.sin()
+    new[:, 1:n:2] = a * angles.sin() + b * angles.cos()
+    return new
+
+
+def by_matrices(x, positions, n):
+    """Each pair times its own 2 x 2 matrix."""
+    angles = positions[:, None] * 10_000 ** (-torch.arange(0, n, 2) / n)
+    cos, sin = angles.cos(), angles.sin()
+    turns = torch.stack([cos, -sin, sin, cos], -1).unflatten(-1, (2, 2))
+    pairs = x[:, :n].unflatten(-1, (-1, 2))
+    turned = torch.einsum("tiab,tib->tia", turns, pairs)
+    return torch.cat([turned.flatten(1), x[:, n:]], 1)
+
+
+def pair_by_pair(x, positions, n):
+    rows = x.tolist()
+    for row, position in zip(rows, positions.tolist(), strict=True):
+        for i in range(0, n, 2):
+            angle, (a, b) = position * 10_000 ** (-i / n), row[i : i + 2]
+            row[i] = a * math.cos(angle) - b * math.sin(angle)
+            row[i + 1] = a * math.sin(angle) + b * math.cos(angle)
+    return torch.tensor(rows)
+
+
+def with_waves(x, positions):
+    return x + sinusoidal(10, x.shape[1])[positions]
+
+
+def begun(begins, exact=4, away=torch.abs, below=torch.lt):
+    """How many buckets have begun, `begins` saying where the wide ones do."""
+
+    def buckets(distance, n, most):
+        few = n // exact
+        starts = [*range(few), *(begins(few, most, i) for i in range(few))]
+        found = sum((away(distance) >= start).long() for start in starts) - 1
+        return found + n // 2 * below(distance, 0)
+
+    return buckets
+
+
+def growing(exact, most, i):
+    return exact * (most / exact) ** (i / exact)
+
+
+def searched(distance, n, most):
+    ends = [*range(1, n // 4), *(growing(n // 4, most, i) for i in range(n // 4))]
+    found = torch.bucketize(distance.abs(), torch.tensor(ends), right=True)
+    return found.where(distance >= 0, found + n // 2)
+
+
+def factor_by_factor(distance, n, most):
+    factor, begins = (most / (n // 4)) ** (4 / n), [*range(n // 4 + 1)]
+    while len(begins) < n // 2:
+        begins.append(begins[-1] * factor)
+    found = (distance.abs()[..., None] >= torch.tensor(begins)).sum(-1) - 1
+    found[distance < 0] += n // 2
+    return found
+
+
+def mirrored(distance, n, most):
+    found = both(distance.abs(), n, most)
+    return torch.where(distance < 0, n - 1 - found, found)
+
+
+def negative(distance, n, most):
+    return both(distance.abs(), n, most) * distance.sign()
+
+
 RIGHT = [
+    (checks.slopes, appended),
+    (checks.slopes, halves_of(lambda longer, rest: longer[::2])),
+    (checks.neighbours, on_a_copy),
+    (checks.neighbours, by_matrices),
+    (checks.neighbours, pair_by_pair),
+    (checks.buckets, searched),
+    (checks.buckets, factor_by_factor),
+    (checks.buckets, begun(growing)),
     (checks.slopes, alibi_slopes),
     (checks.slopes, one_after_another),
     (checks.slopes, lambda h: one_after_another(h).double()),
@@ -187,8 +321,73 @@ RIGHT = [
 
 
 WRONG = [
+    (
+        checks.slopes,
+        lambda h: torch.cat([even(8), even(16)[::2]])[:h],
+        "below 3 it is 2",
+    ),
+    (checks.slopes, nearest, "not the nearest"),
+    (checks.slopes, additional_first, "power of two come first"),
+    (
+        checks.slopes,
+        halves_of(lambda longer, rest: longer[::2][len(longer) // 2 - rest :]),
+        "not the last",
+    ),
+    (checks.slopes, halves_of(lambda longer, rest: longer[:rest:2]), "too few"),
+    (checks.slopes, halves_of(lambda longer, rest: longer[::2], False), "too many"),
+    (checks.slopes, halves_of(lambda x, rest: x[1::2][::2]), "from the longer list"),
+    (checks.slopes, lambda h: 1 / alibi_slopes(h), "below 1"),
+    (
+        checks.neighbours,
+        first(at_speeds(lambda i, d: 10_000 ** (-2 * (2 * i) / d))),
+        "2i is doubled",
+    ),
+    (
+        checks.neighbours,
+        first(at_speeds(lambda i, d: 10_000 ** (-2 * i / (d / 2)))),
+        "2i is doubled",
+    ),
+    (
+        checks.neighbours,
+        first(at_speeds(lambda i, d: 10_000 ** (-2 * (i + 1) / d))),
+        "from 0, not from 1",
+    ),
+    (
+        checks.neighbours,
+        first(at_speeds(lambda i, d: 10_000 ** (-2 * i / 16))),
+        "chapter's 16 features",
+    ),
+    (checks.neighbours, last_ones, "last n features"),
+    (checks.neighbours, lambda *case: paper(case[0][:, : case[2]], case[1]), "missing"),
+    (checks.neighbours, from_nothing, r"at \[0, 6\] it gives 0, wanted"),
+    (checks.neighbours, by_views, "keep the old one"),
+    (checks.neighbours, first(with_waves), "are added to x"),
+    (
+        checks.buckets,
+        begun(lambda exact, most, i: growing(exact, most, i * exact / (exact - 1))),
+        "a fence post",
+    ),
+    (checks.buckets, lambda d, n, most: counted(d, n, most, last=True), "a fence post"),
+    (checks.buckets, begun(lambda *where: int(growing(*where))), "round it down"),
+    (checks.buckets, begun(lambda *where: round(growing(*where))), "don't round it"),
+    (checks.buckets, begun(lambda e, m, i: growing(e, m, i + 1)), "steps from 0"),
+    (
+        checks.buckets,
+        begun(lambda e, m, i: growing(e, m, i * e)),
+        r"it gives 8, wanted 9",
+    ),
+    (checks.buckets, begun(growing, exact=2), "too many single distances"),
+    (checks.buckets, begun(growing, below=torch.le), "0 is in the lower half"),
+    (checks.buckets, begun(growing, away=lambda d: d), "absolute value"),
+    (
+        checks.buckets,
+        begun(growing, away=lambda d: d.abs() - (d < 0) * 1),
+        "of 1, plus",
+    ),
+    (checks.buckets, mirrored, "mirror image"),
+    (checks.buckets, negative, r"it gives -8, wanted 24"),
     (checks.slopes, even, "powers of two only"),
-    (checks.slopes, lambda h: even(2 ** math.ceil(math.log2(h)))[:h], "those for 16"),
+    (checks.slopes, lambda h: even(2 ** math.ceil(math.log2(h)))[:h], "not for 16"),
     (
         checks.slopes,
         lambda h: torch.cat(
@@ -260,7 +459,7 @@ WRONG = [
     (
         checks.neighbours,
         first(lambda x, p: paper(x, torch.arange(x.shape[0]))),
-        "its own position",
+        "use `positions`",
     ),
     (
         checks.neighbours,
@@ -289,16 +488,20 @@ WRONG = [
     (
         checks.neighbours,
         first(turned(lambda a, b, cos, sin: (a * sin - b * cos, a * cos + b * sin))),
-        "sine and cosine have changed places",
+        "sine and cosine are swapped",
     ),
     (checks.neighbours, first(turned(overwriting)), "made of the new a"),
     (checks.neighbours, in_place, "changes its input"),
-    (checks.buckets, lambda z, n, most: relative_buckets(z, n, most), "for the others"),
-    (checks.buckets, lambda z, n, most: both(z.abs(), n, most), "count like those"),
+    (
+        checks.buckets,
+        lambda z, n, most: relative_buckets(z, n, most),
+        "keys after the query",
+    ),
+    (checks.buckets, lambda z, n, most: both(z.abs(), n, most), "here it is empty"),
     (
         checks.buckets,
         lambda z, n, most: both(z.abs(), n, most) + n // 2 * (z >= 0),
-        "have changed places",
+        "lower half is for 0, 1, 2",
     ),
     (checks.buckets, equally_wide, "equally wide"),
     (checks.buckets, logarithmic(torch.round), "not to the nearest"),

@@ -3,10 +3,12 @@
 import heapq
 import random
 from bisect import bisect_right
+from collections import deque
 from itertools import accumulate
 
 import torch
 
+import companion
 from companion import checks
 
 
@@ -25,6 +27,22 @@ def open_above(chances, u):
     for token, end in enumerate(ends(chances).tolist()):
         if u <= end:
             return token
+
+
+def between(chances, u):
+    starts = ends(chances) - chances
+    return ((starts <= u) & (u < ends(chances))).nonzero()[0, 0]
+
+
+def kept(chances, u):
+    chances = chances.clone()
+    for i in range(1, len(chances)):
+        chances[i] += chances[i - 1]
+    return next(i for i, end in enumerate(chances) if u < end)
+
+
+def in_place(chances, u):
+    return (chances.cumsum_(-1) <= u).sum()
 
 
 def right_write(after, prompt, n_new, window):
@@ -54,6 +72,39 @@ def in_the_prompt(after, prompt, n_new, window):
     for _ in range(n_new):
         prompt.append(after(prompt[-window:]))
     return prompt[-n_new:]
+
+
+def with_a_deque(after, prompt, n_new, window):
+    seen, new = deque(prompt, maxlen=window), []
+    for _ in range(n_new):
+        new.append(after([*seen]))
+        seen.append(new[-1])
+    return tuple(new)
+
+
+def popped_once(after, prompt, n_new, window):
+    tokens, new = list(prompt), []
+    for _ in range(n_new):
+        if len(tokens) > window:
+            tokens.pop(0)
+        new.append(after(tokens))
+        tokens.append(new[-1])
+    return new
+
+
+def from_the_back(after, prompt, n_new, window):
+    tokens = list(prompt)
+    for _ in range(n_new):
+        tokens.append(after(tokens[-window:]))
+    return tokens[-n_new:]
+
+
+def cut_too_much(after, prompt, n_new, window):
+    tokens = list(prompt)
+    for _ in range(n_new):
+        tokens = tokens[-window:]
+        tokens.append(after(tokens))
+    return tokens[len(prompt) :]
 
 
 def shown(part):
@@ -103,6 +154,32 @@ def nearest(chances, p):
     return tokens.gather(-1, place)[..., 0]
 
 
+def by_top_p(chances, p):
+    left = companion.top_p(chances.log(), p).isfinite()
+    return chances.masked_fill(~left, 2).argmin(-1)
+
+
+def without_gather(chances, p):
+    values, tokens = chances.sort(descending=True)
+    return tokens[..., (values.cumsum(-1) < p).sum(-1)]
+
+
+def first_row(chances, p):
+    values, tokens = chances.reshape(-1, chances.shape[-1])[0].sort(descending=True)
+    token = tokens[(values.cumsum(-1) < p).sum()]
+    return token.expand(chances.shape[:-1])
+
+
+def rarest_first(chances, p):
+    values, tokens = chances.sort()
+    place = (values.cumsum(-1) < p).sum(-1, keepdim=True)
+    return tokens.gather(-1, place)[..., 0]
+
+
+def its_chance(chances, p):
+    return chances.gather(-1, right_crossing(chances, p)[..., None])[..., 0]
+
+
 def place(chances, p):
     return (chances.sort(descending=True).values.cumsum(-1) < p).sum(-1)
 
@@ -147,6 +224,50 @@ def lost(after, beam, end):
     return [] if beam[1][-1:] == [end] else grown(after, beam, end)
 
 
+def padded(after, beam, end):
+    total, text = beam
+    return [(total, [*text, end])] if text[-1:] == [end] else grown(after, beam, end)
+
+
+def several(after, beam, end):
+    if beam[1][-1:] == [end]:
+        return [beam] * 6
+    return grown(after, beam, end)
+
+
+def stops_early(after, n_beams, n_new, end):
+    for n in range(1, n_new + 1):
+        beams = search(waits)(after, n_beams, n, end)
+        if beams[0][1][-1] == end:
+            break
+    return beams
+
+
+def by_the_mean(after, n_beams, n_new, end):
+    beams = [(0.0, [])]
+    for _ in range(n_new):
+        longer = [new for beam in beams for new in waits(after, beam, end)]
+        longer.sort(key=lambda beam: beam[0] / len(beam[1]), reverse=True)
+        beams = longer[:n_beams]
+    return beams
+
+
+def by_index(after, n_beams, n_new, end):
+    beams = [(0.0, [])]
+    for _ in range(n_new):
+        longer = []
+        for total, text in beams:
+            if end in text:
+                longer.append((total, text))
+            else:
+                logs = torch.tensor(after(text), dtype=torch.float64)
+                for token in range(len(logs)):
+                    longer.append((total + logs[token].item(), text + [token]))
+        longer.sort(key=lambda beam: beam[0])
+        beams = longer[: -n_beams - 1 : -1]
+    return tuple(beams)
+
+
 def never_ousted(after, n_beams, n_new, end):
     beams, done = [(0.0, [])], []
     for _ in range(n_new):
@@ -171,31 +292,51 @@ RIGHT = [
     (checks.dart, lambda p, u: torch.searchsorted(ends(p), u, right=True)),
     (checks.dart, lambda p, u: bisect_right(list(accumulate(p.tolist())), u)),
     (checks.dart, lambda p, u: (ends(p) > u).int().argmax()),
+    (checks.dart, between),
+    (checks.dart, kept),
     (checks.write, right_write),
     (checks.write, shown(lambda t, w, i: t[max(0, len(t) - w) :])),
+    (checks.write, with_a_deque),
     (checks.crossing, right_crossing),
     (checks.crossing, by_the_cut),
     (checks.crossing, moved(0)),
+    (checks.crossing, by_top_p),
     (checks.ending, right_ending),
     (checks.ending, search(waits)),
+    (checks.ending, by_index),
 ]
 WRONG = [
     (checks.dart, lambda p, u: p.argmax(), "the dart decides"),
     (checks.dart, lambda p, u: (p > u).nonzero()[0], "stops with IndexError"),
-    (checks.dart, lambda p, u: (u >= p).sum(), "at the running sums"),
+    (checks.dart, lambda p, u: p.tolist().index(max(p.tolist())), "the dart decides"),
+    (checks.dart, lambda p, u: (u >= p).sum(), "the parts' ends, the sums"),
+    (checks.dart, lambda p, u: sum(u >= x for x in p.tolist()), "the parts' ends"),
     (checks.dart, open_above, "a dart on a border"),
     (checks.dart, lambda p, u: (ends(p) - u).abs().argmin(), "nearest to u"),
     (checks.dart, lambda p, u: (ends(p) > u).nonzero()[0], r"the shape is \(1,\)"),
     (checks.dart, lambda p, u: random.Random(1).randrange(99), "dart: for p = tensor"),
+    (checks.dart, lambda p, u: (ends(p) <= u).sum() - 1, "one too few"),
+    (checks.dart, lambda p, u: (ends(p) <= u).sum() + 1, "one too many"),
+    (checks.dart, lambda p, u: right_dart(p.sort(descending=True)[0], u), "don't sort"),
+    (checks.dart, lambda p, u: int(u * len(p)), "as wide as its chance"),
+    (checks.dart, lambda p, u: right_dart(p.softmax(-1), u), "no softmax"),
+    (checks.dart, lambda p, u: p[right_dart(p, u)], "not its chance"),
+    (checks.dart, lambda p, u: ends(p) > u, r"the shape is \(3,\)"),
+    (checks.dart, in_place, "changes its input"),
     (checks.write, from_the_front, "show the last"),
     (checks.write, all_of_it, "`after` takes 1 to 3, not 4"),
+    (checks.write, popped_once, "`after` takes 1 to 4, not 7"),
+    (checks.write, from_the_back, "where n_new is 0"),
+    (checks.write, cut_too_much, "the text itself is cut"),
     (checks.write, shown(lambda t, w, i: t[len(t) - w :]), "is negative"),
-    (checks.write, shown(lambda t, w, i: t[i : i + w]), "end at the last token"),
+    (checks.write, shown(lambda t, w, i: t[i : i + w]), "show the last `window`"),
+    (checks.write, shown(lambda t, w, i: t[: len(t) - i][-w:]), "belong to the text"),
+    (checks.write, shown(lambda t, w, i: t[-w:][1:] or t), "one token too few"),
     (checks.write, in_the_prompt, "changes its input"),
     (
         checks.write,
         lambda after, prompt, n, window: prompt + right_write(after, prompt, n, window),
-        "prompt is returned too",
+        "return only the new tokens",
     ),
     (
         checks.write,
@@ -203,16 +344,37 @@ WRONG = [
         "5 things, wanted 6",
     ),
     (checks.crossing, place, "place in the sorted list"),
-    (checks.crossing, nearest, "it gives"),
+    (checks.crossing, nearest, "nearest to p may be below it"),
     (checks.crossing, last_true, "exactly p is enough"),
-    (checks.crossing, moved(-1), "the next one crosses"),
+    (checks.crossing, moved(-1), "still below p"),
     (checks.crossing, moved(1), "first that has to go"),
-    (checks.crossing, lambda c, p: (c.cumsum(-1) < p).sum(-1), "of the vocabulary"),
+    (checks.crossing, lambda c, p: (c.cumsum(-1) < p).sum(-1), "sort: the likeliest"),
+    (checks.crossing, rarest_first, "begins with the rarest"),
+    (checks.crossing, lambda c, p: by_the_cut(c.softmax(-1), p), "no softmax"),
+    (checks.crossing, its_chance, "the dtype is torch.float32, wanted torch.int64"),
+    (checks.crossing, without_gather, "the shape is"),
+    (checks.crossing, first_row, r"at \[1\] it gives"),
     (checks.crossing, lambda c, p: by_the_cut(c, p)[..., None], "the shape is"),
     (checks.crossing, lambda c, p: by_the_cut(c.flatten(), p), "the shape is"),
     (checks.ending, search(grown), "has ended"),
     (checks.ending, search(lost), "stays in the race"),
     (checks.ending, apart, "takes one of the n_beams places"),
     (checks.ending, never_ousted, "keeps its place for good"),
+    (checks.ending, search(padded), "append nothing"),
+    (checks.ending, search(several), "it gives"),
+    (checks.ending, stops_early, "the others go on"),
+    (checks.ending, by_the_mean, "not its mean"),
+    (
+        checks.ending,
+        lambda *case: [
+            (t, [x for x in s if x != case[-1]]) for t, s in by_index(*case)
+        ],
+        "keeps its `end`",
+    ),
+    (
+        checks.ending,
+        lambda *case: [beam for beam in by_index(*case) if case[-1] in beam[1]],
+        "haven't ended count too",
+    ),
     (checks.ending, lambda f, k, n, e: right_ending(f, k, n, e)[0], "wanted"),
 ]

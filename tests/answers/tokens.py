@@ -1,5 +1,6 @@
 """Right and wrong answers to the exercises of chapter 00."""
 
+import codecs
 import functools
 import re
 
@@ -76,6 +77,83 @@ def mended_leak(text):
     return re.findall(r" ?[^ \n]+|[ \n]+(?=[^ \n])", text)
 
 
+def stream_decode(vocabulary, tokens):
+    """Without its last call: half a character at the end is lost."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return "".join(decoder.decode(vocabulary[i]) for i in tokens)
+
+
+def ended_stream(vocabulary, tokens):
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = "".join(decoder.decode(vocabulary[i]) for i in tokens)
+    return text + decoder.decode(b"", final=True)
+
+
+def all_ways(vocabulary, text):
+    def least(data):
+        ways = [data[len(v) :] for v in vocabulary if data.startswith(v)]
+        return 1 + min(map(least, ways)) if data else 0
+
+    return least(text.encode())
+
+
+def no_long_token(vocabulary, text):
+    data, best = text.encode(), [0]
+    for end in range(1, len(data) + 1):
+        starts = range(max(0, end - 4), end)
+        best.append(1 + min(best[s] for s in starts if data[s:end] in vocabulary))
+    return best[-1]
+
+
+def by_characters(vocabulary, text):
+    best = [0]
+    for end in range(1, len(text) + 1):
+        ways = [best[s] for s in range(end) if text[s:end].encode() in vocabulary]
+        best.append(1 + min(ways))
+    return best[-1]
+
+
+def longest_anywhere(vocabulary, text):
+    def count(data):
+        for v in sorted(vocabulary, key=len, reverse=True):
+            if v in data:
+                left, _, right = data.partition(v)
+                return count(left) + 1 + count(right)
+        return 0
+
+    return count(text.encode())
+
+
+def better_greedy(vocabulary, text):
+    return min(greedy(vocabulary, text), greedy_from_the_right(vocabulary, text))
+
+
+def forwards(vocabulary, text):
+    """From each place on, to all that can be reached from it."""
+    data = text.encode()
+    best = [0] + [len(data)] * len(data)
+    for start in range(len(data)):
+        for v in vocabulary:
+            if data.startswith(v, start):
+                end = start + len(v)
+                best[end] = min(best[end], best[start] + 1)
+    return best[-1]
+
+
+def one_by_one_pieces(text):
+    """A loop without a regular expression."""
+    pieces = []
+    for sign in text:
+        last = pieces[-1] if pieces else ""
+        if last and (sign in " \n") == (last[-1] in " \n"):
+            pieces[-1] += sign
+        elif last == " ":
+            pieces[-1] += sign
+        else:
+            pieces.append(sign)
+    return pieces
+
+
 def late_windows(tokens, n):
     m = (len(tokens) - 2) // n * n
     return tokens[:m].view(-1, n), tokens[1 : m + 1].view(-1, n)
@@ -83,6 +161,7 @@ def late_windows(tokens, n):
 
 RIGHT = [
     (checks.decode, right_decode),
+    (checks.decode, ended_stream),
     (
         checks.decode,
         lambda v, ids: b"".join([v[i] for i in ids]).decode("utf8", "replace"),
@@ -98,8 +177,10 @@ RIGHT = [
     (checks.pieces, lambda text: re.findall(r"\S+|\s+", text)),
     (checks.pieces, lambda text: re.findall(r" ?\S+|\s", text)),
     (checks.pieces, lambda text: re.findall(r" ?\S+|\s+(?!\S)|\s+", text)),
+    (checks.pieces, one_by_one_pieces),
     (checks.fewest, right_fewest),
     (checks.fewest, remembered_fewest),
+    (checks.fewest, forwards),
     (checks.fewest, lambda v, text: torch.tensor(right_fewest(v, text))),
 ]
 WRONG = [
@@ -158,13 +239,23 @@ WRONG = [
     (
         checks.windows,
         lambda x, n: right_windows(x.double(), n),
-        "a token is a place in a list",
+        "a token is a whole number",
     ),
     (checks.windows, lambda x, n: x.split(n), "4 things, wanted 2"),
     (
         checks.windows,
         lambda x, n: (x[: len(x) // n * n].view(-1, n), x[1:].view(-1, n)),
-        "stops with RuntimeError",
+        "leave a token for it",
+    ),
+    (
+        checks.windows,
+        lambda x, n: (x.unfold(0, n, n)[:, :-1], x.unfold(0, n, n)[:, 1:]),
+        "cut one token more",
+    ),
+    (
+        checks.windows,
+        lambda x, n: tuple(y[:-1] for y in right_windows(x, n)),
+        "the last full window is left out",
     ),
     (
         checks.windows,
@@ -189,6 +280,11 @@ WRONG = [
         ),
         "never predicted",
     ),
+    (
+        checks.decode,
+        stream_decode,
+        r"tokens = \[256, 98, 195\]: it gives 'bab', wanted",
+    ),
     (checks.pieces, leaky_pieces, "moved from before its word to after it"),
     (checks.pieces, lambda text: text.split(), r"str.split\(\)"),
     (checks.pieces, lambda text: re.findall(r" ?[^ \n]+", text), "only one in front"),
@@ -205,6 +301,17 @@ WRONG = [
         lambda text: re.findall(r" ?[^ \n]+| +", text),
         "line breaks are lost",
     ),
+    *(
+        (checks.pieces, lambda text, p=p: re.findall(p, text), "'!' is lost: the signs")
+        for p in (r" ?[A-Za-z.]+|[ \n]+", r" ?[\w.]+|\s+", r" ?\w+\.?|\s+")
+    ),
+    (checks.pieces, lambda x: re.findall(r"\s?\S+|\s+", x), r"What's\" is neither"),
+    (checks.pieces, lambda x: re.findall(r" ?\w+|[^\w]", x), "words are cut"),
+    (checks.fewest, all_ways, "ask it by place"),
+    (checks.fewest, no_long_token, "it gives 13, wanted 5"),
+    (checks.fewest, by_characters, "é is two bytes"),
+    (checks.fewest, longest_anywhere, "it gives .* wanted"),
+    (checks.fewest, better_greedy, "it gives 5, wanted 4"),
     (checks.fewest, greedy, "ab cde is shorter"),
     (checks.fewest, greedy_from_the_right, "longest token from the end"),
     (checks.fewest, lambda v, text: [b"abc", b"ab"], "wanted 2"),

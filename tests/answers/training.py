@@ -58,13 +58,20 @@ def forgetful(p, gradients, rate, decay):
     return p
 
 
-def loop(model, optimizer, batches, judge, keep, clear=True):
+def clip_all(model):
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+
+def loop(model, optimizer, batches, judge, keep, clear=True, clip=clip_all, late=None):
     scores, best = [], None
     for inputs, targets in batches:
         if clear:
             optimizer.zero_grad()
         companion.next_token_loss(model(inputs), targets).backward()
+        clip(model)
         optimizer.step()
+        if late:
+            late(model)
         scores.append(judge(model))
         if scores[-1] == min(scores):
             best = keep(model)
@@ -86,6 +93,7 @@ def by_a_whole_copy(model, optimizer, batches, judge):
         loss = torch.nn.functional.cross_entropy(model(inputs).mT, targets)
         optimizer.zero_grad()
         loss.backward()
+        companion.clip_gradients(model.parameters(), 1.0)
         optimizer.step()
         score = judge(model)
         scores += [score]
@@ -101,6 +109,51 @@ def leaky_best(*case):
 
 def shallow_best(*case):
     return loop(*case, keep=lambda model: model.state_dict().copy())
+
+
+def by_companion_train(model, optimizer, batches, judge):
+    scores, weights = [], []
+    for batch in batches:
+        companion.train(model, optimizer, [batch])
+        scores.append(judge(model))
+        weights.append([p.detach().clone() for p in model.parameters()])
+    best = weights[scores.index(min(scores))]
+    for p, kept in zip(model.parameters(), best, strict=True):
+        p.data.copy_(kept)
+    return tuple(scores)
+
+
+def by_the_loss(model, optimizer, batches, judge):
+    scores, losses = [], []
+    for batch in batches:
+        losses += companion.train(model, optimizer, [batch])
+        scores.append(judge(model))
+        if losses[-1] == min(losses):
+            best = clones(model)
+    model.load_state_dict(best)
+    return scores
+
+
+def judged_before(model, optimizer, batches, judge):
+    scores = []
+    for batch in batches:
+        scores.append(judge(model))
+        companion.train(model, optimizer, [batch])
+        if scores[-1] == min(scores):
+            best = clones(model)
+    model.load_state_dict(best)
+    return scores
+
+
+def by_another_name(model, optimizer, batches, judge):
+    lowest, scores, best = 99, [], None
+    for batch in batches:
+        companion.train(model, optimizer, [batch])
+        scores.append(judge(model))
+        if scores[-1] < lowest:
+            lowest, best = scores[-1], copy.deepcopy(model)
+    model = best
+    return scores
 
 
 def no_return(*case):
@@ -128,6 +181,16 @@ def only_over(limit_factor):
     return lambda gs, c: [g * limit_factor(gs, c) if norm_of(gs) > c else g for g in gs]
 
 
+def entry_by_entry(gradients, limit):
+    total = sum(x**2 for g in gradients for x in g.flatten().tolist())
+    factor = min(1.0, limit / total**0.5)
+    return [torch.clone(g).mul_(factor) for g in gradients]
+
+
+def factor_of(length):
+    return lambda gs, c: [g * min(1, c / length(gs)) for g in gs]
+
+
 def in_place_clip(gradients, limit):
     for g in gradients:
         g.mul_(limit / norm_of(gradients))
@@ -153,10 +216,27 @@ def by_surprises(model, tokens):
 
 def by_weights(model, tokens, n=None):
     pairs = [*windows(model, tokens, n)]
-    total = sum(
-        loss * len(y) for loss, (_, y) in zip(losses(model, pairs), pairs, strict=True)
-    )
+    with torch.no_grad():
+        parts = losses(model, pairs)
+    total = sum(loss * len(y) for loss, (_, y) in zip(parts, pairs, strict=True))
     return total / (len(tokens) - 1)
+
+
+def last_aligned(model, tokens):
+    n = model.config.context_length
+    pairs = [*windows(model, tokens)]
+    pairs[-1] = tokens[-n - 1 : -1], tokens[-n:]
+    total = sum(
+        loss.item() * len(y)
+        for loss, (_, y) in zip(losses(model, pairs), pairs, strict=True)
+    )
+    return total / sum(len(y) for _, y in pairs)
+
+
+def with_its_graph(model, tokens):
+    pairs = [*windows(model, tokens)]
+    weighed = zip(losses(model, pairs), pairs, strict=True)
+    return sum(loss * len(y) for loss, (_, y) in weighed) / (len(tokens) - 1)
 
 
 def by_starts(model, tokens):
@@ -196,6 +276,36 @@ def stored_corrected(p, gradients, rate, decay):
     return p
 
 
+def adamw_with(p, gradients, rate, decay, first=True, second=True, root=torch.sqrt):
+    m = v = torch.zeros_like(p)
+    for t, g in enumerate(gradients, 1):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        mean = m / (1 - 0.9**t) if first else m
+        square = v / (1 - 0.999**t) if second else v
+        p = p * (1 - rate * decay) - rate * mean / root(square)
+    return p
+
+
+def with_eps(square):
+    return square.sqrt() + 1e-8
+
+
+def in_place_on_a_copy(p, gradients, rate, decay):
+    p, m, v = p.clone(), torch.zeros_like(p), torch.zeros_like(p)
+    for i in range(len(gradients)):
+        m.mul_(0.9).add_(gradients[i], alpha=0.1)
+        v.mul_(0.999).addcmul_(gradients[i], gradients[i], value=0.001)
+        p.mul_(1 - rate * decay)
+        root = (v / (1 - 0.999 ** (i + 1))).sqrt() + 1e-8
+        p.sub_(rate * m / (1 - 0.9 ** (i + 1)) / root)
+    return p
+
+
+def first_only(p, gradients, rate, decay):
+    for g in gradients:
+        return right_adamw(p, [g], rate, decay)
+
+
 def by_torch(p, gradients, rate, decay):
     moving = torch.nn.Parameter(p.clone())
     optimizer = torch.optim.AdamW([moving], lr=rate, weight_decay=decay)
@@ -210,6 +320,7 @@ def below_the_one_before(model, optimizer, batches, judge):
     for inputs, targets in batches:
         optimizer.zero_grad()
         companion.next_token_loss(model(inputs), targets).backward()
+        clip_all(model)
         optimizer.step()
         scores.append(judge(model))
         if len(scores) < 2 or scores[-1] < scores[-2]:
@@ -229,17 +340,22 @@ def padded(model, tokens):
     rest = -(len(tokens) - 1) % n
     x = torch.cat([tokens[:-1], tokens.new_zeros(rest)]).view(-1, n)
     y = torch.cat([tokens[1:], tokens.new_full((rest,), -100)]).view(-1, n)
-    return companion.next_token_loss(model(x), y)
+    with torch.inference_mode():
+        return companion.next_token_loss(model(x), y)
 
 
 RIGHT = [
     (checks.clip, right_clip),
     (checks.clip, by_parameters),
+    (checks.clip, entry_by_entry),
     (checks.adamw, right_adamw),
     (checks.adamw, by_the_package),
     (checks.adamw, by_torch),
+    (checks.adamw, in_place_on_a_copy),
+    (checks.adamw, lambda *case: adamw_with(*case, root=with_eps)),
     (checks.best, right_best),
     (checks.best, by_a_whole_copy),
+    (checks.best, by_companion_train),
     (checks.whole_split, by_weights),
     (checks.whole_split, by_surprises),
     (checks.whole_split, by_starts),
@@ -263,14 +379,59 @@ WRONG = [
         "not times the rate",
     ),
     (checks.adamw, lambda p, gs, rate, decay: p.sub_(rate * gs[0]), "its input"),
-    (checks.best, leaky_best, "copied, and loaded"),
-    (checks.best, shallow_best, "copied, and loaded"),
+    (checks.adamw, adamw_with, "the ε is missing"),
+    (
+        checks.adamw,
+        lambda *case: adamw_with(*case, root=lambda v: (v + 1e-8).sqrt()),
+        "under the root",
+    ),
+    (
+        checks.adamw,
+        lambda *case: adamw_with(*case, first=False, second=False, root=with_eps),
+        "m and v begin at 0, too small",
+    ),
+    (
+        checks.adamw,
+        lambda *case: adamw_with(*case, second=False, root=with_eps),
+        "v is not divided",
+    ),
+    (
+        checks.adamw,
+        lambda *case: adamw_with(*case, first=False, root=with_eps),
+        "m is not divided",
+    ),
+    (checks.adamw, lambda p, g, r, d: right_adamw(p, g, r, -d), "the decay is added"),
+    (checks.adamw, first_only, "is `return` in the loop"),
+    (checks.best, leaky_best, "were the best copied"),
+    (checks.best, shallow_best, "were the best copied"),
     (checks.best, below_the_one_before, "lower than all"),
     (
         checks.best,
         lambda *case: loop(*case, keep=clones, clear=False),
         "zero_grad comes before",
     ),
+    (
+        checks.best,
+        lambda *case: loop(*case, keep=clones, clip=lambda model: None),
+        "nothing is clipped",
+    ),
+    (
+        checks.best,
+        lambda *case: loop(*case, clones, clip=lambda model: None, late=clip_all),
+        "between backward and step",
+    ),
+    (
+        checks.best,
+        lambda *case: loop(
+            *case,
+            clones,
+            clip=lambda model: torch.nn.utils.clip_grad_value_(model.parameters(), 1),
+        ),
+        r"at \[0\]\[0\] it gives \d",
+    ),
+    (checks.best, by_the_loss, "let judge choose"),
+    (checks.best, judged_before, "it comes after"),
+    (checks.best, by_another_name, "were the best copied"),
     (checks.best, lambda *case: min(right_best(*case)), r"at \[0\] it gives \d"),
     (checks.best, no_return, "nothing is returned"),
     (checks.clip, only_over(lambda gs, c: 1 / norm_of(gs)), "whatever the limit"),
@@ -282,6 +443,10 @@ WRONG = [
     (checks.clip, lambda gs, c: [g.clip(-c, c) for g in gs], "changes the direction"),
     (checks.clip, lambda gs, c: [g * c / norm_of(gs) for g in gs], "only shortens"),
     (checks.clip, in_place_clip, "changes its input"),
+    (checks.clip, factor_of(lambda gs: norm_of(gs) ** 2), "the root is missing"),
+    (checks.clip, factor_of(lambda gs: sum(g.abs().sum() for g in gs)), "it gives"),
+    (checks.clip, factor_of(lambda gs: sum(g.norm() for g in gs)), "3 and 4 make 5"),
+    (checks.clip, factor_of(lambda gs: max(g.norm() for g in gs)), "it gives"),
     (
         checks.clip,
         lambda gs, c: torch.cat([g.flatten() for g in right_clip(gs, c)]),
@@ -289,16 +454,16 @@ WRONG = [
     ),
     (
         checks.whole_split,
-        lambda m, t: torch.stack(losses(m, windows(m, t))).mean(),
+        lambda m, t: torch.stack(losses(m, windows(m, t))).mean().item(),
         "counts like a full one",
     ),
     (checks.whole_split, full_windows_only, "are left out"),
     (checks.whole_split, lambda m, t: by_weights(m, t, 8), "is always 8"),
-    (checks.whole_split, lambda m, t: by_weights(m, t, 64), "t at most 8"),
+    (checks.whole_split, lambda m, t: by_weights(m, t, 64), "stops with"),
     (
         checks.whole_split,
         lambda m, t: companion.next_token_loss(m(t[:-1]), t[1:]),
-        r"tokens are \(b t\), t at most 8: \(19,\)",
+        "stops with",
     ),
     (
         checks.whole_split,
@@ -308,4 +473,11 @@ WRONG = [
     (checks.whole_split, shifted_inside, "loses its first token"),
     (checks.whole_split, without_overlap, "the last token of the one before"),
     (checks.whole_split, unshifted, "the targets are the inputs"),
+    (checks.whole_split, last_aligned, "reaches back"),
+    (checks.whole_split, with_its_graph, "keeps all for a way back"),
+    (
+        checks.whole_split,
+        lambda m, t: by_weights(m, t) * (len(t) - 1),
+        "this is the sum",
+    ),
 ]
