@@ -138,6 +138,10 @@ def test_shape_dtype_type_exceptions_and_changed_inputs_are_named(answer, words)
         (lambda x: x.long().int(), lambda x: x.long()),
         (lambda x: 12.0, lambda x: 12),
         (lambda x: torch.tensor(12), lambda x: 12),
+        (lambda x: torch.tensor([12]).numpy()[0], lambda x: 12),
+        (lambda x: [*torch.tensor([0.5]).numpy()], lambda x: [0.5]),
+        (lambda x: torch.tensor([1, 2]).numpy(), lambda x: [1, 2]),
+        (lambda x: 0.5, lambda x: torch.tensor(0.5)),
     ],
 )
 def test_a_right_answer_in_another_style_passes(answer, right, capsys):

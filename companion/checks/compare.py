@@ -5,6 +5,7 @@ import inspect
 import itertools
 import reprlib
 from collections.abc import Callable
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -83,7 +84,7 @@ def difference(ours, wanted, place: str = "") -> str | None:
     if ours is None and wanted is not None:
         return f"{at}nothing is returned: is there a `return`?"
     if isinstance(wanted, list | tuple):
-        if isinstance(ours, Tensor) and not any(isinstance(x, Tensor) for x in wanted):
+        if hasattr(ours, "tolist") and not any(isinstance(x, Tensor) for x in wanted):
             ours = ours.tolist()
         if not isinstance(ours, list | tuple):
             return f"{at}it gives {describe(ours)}, wanted {describe(wanted)}"
@@ -103,7 +104,8 @@ def difference(ours, wanted, place: str = "") -> str | None:
 def number_difference(ours, wanted: Tensor | float, place: str) -> str | None:
     """`difference` for a tensor, or for a number, of which a tensor () is one too."""
     at, as_wanted = f"at {place} " if place else "", describe(wanted)
-    alike = Tensor if isinstance(wanted, Tensor) else Tensor | int | float
+    one = not isinstance(wanted, Tensor) or not wanted.dim()
+    alike = Tensor | Real if one else Tensor  # NumPy's numbers are real ones, too
     if not isinstance(ours, alike):
         return f"{at}it gives {describe(ours)}, wanted {as_wanted}"
     here, there = (torch.as_tensor(x).detach() for x in (ours, wanted))
@@ -147,7 +149,8 @@ def describe(x) -> str:
         return f"({', '.join(map(describe, x))})"
     short = reprlib.Repr()
     short.maxstring = short.maxother = 60
-    return number(x) if type(x) in (int, float) else short.repr(x)
+    plain = isinstance(x, Real) and not isinstance(x, bool)
+    return number(x) if plain else short.repr(x)
 
 
 def inputs(answer: Callable, case: tuple) -> str:
