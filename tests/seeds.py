@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import nbformat
-from nbclient import NotebookClient
+from execute import client
 
 from companion.artifacts import ARTIFACTS, CACHE
 
@@ -26,8 +26,7 @@ def failures(path: Path, shift: int) -> list[str]:
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         cell.source = SEED.sub(lambda s: f"{s[1]}{int(s[2]) + shift}", cell.source)
-    client = NotebookClient(notebook, timeout=600, allow_errors=True)
-    client.execute(cwd=str(path.parent))
+    client(notebook, allow_errors=True).execute(cwd=str(path.parent))
     found = []
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
