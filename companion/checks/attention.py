@@ -22,9 +22,6 @@ def one_query(answer) -> None:
     def times(factor):
         return lambda z, k, v: (z * factor(k.shape[1], *v.shape)).softmax(0) @ v
 
-    def case(*draws):
-        return tuple(x.double().mul(10).round().div(10).tolist() for x in draws)
-
     @functools.wraps(answer)
     def finite(query, keys, values):
         try:
@@ -33,9 +30,10 @@ def one_query(answer) -> None:
             return [math.nan for _ in values[0]]
 
     small = [2.0, 1.0], [[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]], [[10.0], [20.0], [40.0]]
-    mixed = draw(8, seed=5), draw(5, 8, seed=8), draw(5, 3, seed=3)
-    large = 99 * draw(6, seed=1), 99 * draw(9, 6, seed=51), draw(9, 2, seed=6)
-    below = 99 * draw(4).abs(), -99 * draw(7, 4, seed=50).abs(), draw(7, 5, seed=4)
+    mixed = [(draw(*n) * 8).round().div(8).tolist() for n in ([8], [5, 8], [5, 3])]
+    close = [[0.0, 1.0], [1.0, 2.0], [0.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
+    large = [3e3, 1.0], close, mixed[2]  # the two largest scores are close
+    below = [-3e3, 1.0], [[2 - x, y] for x, y in close], large[2]
     wrong = {
         "all scores may lie far below 0, then all terms are 0: take away the largest "
         "score itself, not 0 and not the largest size": (
@@ -64,7 +62,7 @@ def one_query(answer) -> None:
     compare(
         finite if callable(answer) else answer,
         told(times(lambda d, s, c: 1)),
-        [small, case(*mixed), case(*large), case(*below)],
+        [small, mixed, large, below],
         {words: told(take) for words, take in wrong.items()},
         "one_query: compare, scale, share out, average",
     )
@@ -91,7 +89,10 @@ def window_attention(answer) -> None:
 
     wrong = {
         "hidden scores are 0, not -inf": masked(near, lambda z, m, r: softmax(z * m)),
-        "-100 leaves weight: -inf": masked(near, lambda z, m, r: shut(z, m, -1, -100)),
+        "leaves weight: use -inf": masked(near, lambda z, m, r: shut(z, m, -1, -100)),
+        "mask before softmax: 0 divided by 0 is NaN": masked(
+            near, lambda z, m, r: (w := softmax(z) * m) / w.sum(-1, True)
+        ),
         "mask before softmax, not after": masked(near, lambda z, m, r: softmax(z) * m),
         "the window, too, is cut before softmax, not after it": masked(
             near, lambda z, m, r: shut(z, torch.ones_like(z).tril() > 0) * m
@@ -116,7 +117,7 @@ def window_attention(answer) -> None:
     }
     cases = [
         (*case(2, 2, 3, 6, d=(5, 5, 4)), 3),
-        (*case(10, 3, 2, 7, d=(3, 3, 5)), 1),  # here -100 is not low enough
+        (*case(300, 3, 2, 7, d=(3, 3, 5)), 1),  # here -10,000 is not low enough
         (*case(2, 1, 1, 4, d=(2, 2, 3)), 9),
     ]
     praise = "window_attention: itself and those just before"
@@ -126,11 +127,11 @@ def window_attention(answer) -> None:
 def pad_mask(answer) -> None:
     """`answer(lengths, n_keys)`: True at real keys, for scores (b h t s)."""
 
-    def narrow(lengths, n_keys):  # what is the same for every head and query: (b 1 1 s)
+    def narrow(lengths, n_keys):  # what is the same for every query: (b 1 1 s)
         mask = answer(lengths, n_keys)
         if not isinstance(mask, torch.Tensor) or mask.dim() != 4:
             return mask
-        row = mask[:, :1, :1]
+        row = mask[:, :, :1]
         return row if mask.shape[2] in (1, n_keys) and (mask == row).all() else mask
 
     def real(k, n):
@@ -143,9 +144,7 @@ def pad_mask(answer) -> None:
         {
             "queries are hidden, not keys (b h t s)": lambda k, n: real(k, n).mT,
             "hide keys, not queries": lambda k, n: real(k, n) & real(k, n).mT,
-            "filler alone is hidden, not the future": (
-                lambda k, n: real(k, n) & torch.ones(n, n).tril().bool()
-            ),
+            "hide filler alone": lambda k, n: real(k, n).expand(-1, 1, n, n).tril(),
             "sentences are the first axis, b": lambda k, n: real(k, n).transpose(0, 2),
             "upside down: True is what is seen": lambda k, n: ~real(k, n),
             "filler stands at the end": lambda k, n: real(k, n).flip(-1),
@@ -153,7 +152,7 @@ def pad_mask(answer) -> None:
             "one key too few": lambda k, n: real(k - 1, n),
             "each has its own length": lambda k, n: real(k.amax().expand_as(k), n),
         },
-        "pad_mask: filler is hidden from everybody",
+        "pad_mask: real tokens answer as if there were no filler",
     )
 
 
@@ -169,8 +168,7 @@ def softmax_gradient(answer) -> None:
         except RuntimeError as error:
             if "must match" not in str(error):
                 raise
-            words = "sizes don't fit: keepdim=True leaves a sum its axis"
-            raise Mistake(f"softmax_gradient: {words}") from error
+            raise Mistake("softmax_gradient: give the sum keepdim=True") from error
 
     wrong = {
         "these are rates: multiply each by its g": lambda w, g: w * (1 - w),
@@ -179,6 +177,8 @@ def softmax_gradient(answer) -> None:
         "its own rate is w (1 - w)": lambda w, g: w * (g - w * g - total(w * g)),
         "multiply each rate by the g of the weight that it moves": lambda w, g: 0 * w,
         "the sum over the other weights is missing": lambda w, g: w * g,
+        "w - g is for the loss -ln w: here any g arrives": lambda w, g: w - g,
+        "sum along a row, not over all": lambda w, g: w * (g - (w * g).sum()),
         "the factor w in front is missing": lambda w, g: g - total(w * g),
         "the sign is turned": lambda w, g: w * (total(w * g) - g),
         "the sum is to be taken away": lambda w, g: w * (g + total(w * g)),
@@ -196,5 +196,5 @@ def softmax_gradient(answer) -> None:
             (torch.eye(6)[[2, 5]], draw(2, 6, seed=4)),
         ],
         wrong,
-        "softmax_gradient: weight times what g has more than the row's weighted mean",
+        "softmax_gradient: each score gets its part of the blame",
     )

@@ -1,6 +1,7 @@
 """Checks of chapter 04."""
 
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from itertools import product
 
@@ -61,6 +62,7 @@ def channel_norm(answer) -> None:
         "gain and bias have changed places": after(lambda z, g, b: b * z + g),
         "the bias is not used": after(lambda z, g, b: g * z),
         "the gain is not used": after(lambda z, g, b: z + b),
+        "neither gain nor bias is used": after(lambda z, g, b: z),
     }
     praise = "channel_norm: the features decide what is averaged, not the last axis"
     hint = " (what belongs to c must stand on axis 1: `keepdim=True`, `gain[:, None]`)"
@@ -85,6 +87,7 @@ def swiglu(answer) -> None:
         "the gate is added: it must be multiplied": lambda u, g: silu(g) + u,
         "x @ up is not used": lambda u, g: silu(g),
         "the gate is not used": lambda u, g: silu(u),
+        "the gate is used twice, bent and plain": lambda u, g: silu(g) * g * u,
         "the gate is not bent: where is SiLU?": lambda u, g: u * g,
         "the sigmoid has the wrong sign": lambda u, g: u * g * torch.sigmoid(-g),
         "1.702 belongs to GELU, not to SiLU": lambda u, g: u * gelu_sigmoid(g),
@@ -105,16 +108,13 @@ def swiglu(answer) -> None:
     hinted(hint, answer, right, [case(3, 4, 6), case(5, 2, 7)], mistakes, praise)
 
 
-class Part:
+class Part(partial):
     """A layer or a norm for `third_block`; it must not be given a mask."""
-
-    def __init__(self, function):
-        self.function = function
 
     def __call__(self, x, mask=None, **_):
         if mask is not None:
             raise ValueError("there is a mask, and none is asked for")
-        return self.function(x)
+        return self.func(x)
 
     def __repr__(self):
         return "…"
@@ -152,6 +152,7 @@ def third_block(answer) -> None:
         "attention comes first": lambda x, a, w, n: whole(x, w, a, n),
         "the sum is normed at the end": lambda x, a, w, n: n[1](whole(x, a, w, n)),
         side: lambda x, a, w, n: x + n[0](a(x)) + n[1](w(x)),
+        f"{side}, added to x": lambda x, a, w, n: x + n[1](w(n[0](a(x)))),
         lost: lambda x, a, w, n: x + n[1](w(x + n[0](a(x)))),
         "return the stream: x and what was added": lambda x, *w: whole(x, *w) - x,
     }
@@ -169,12 +170,11 @@ def fold(answer) -> None:
     def case(rows, c):
         return draw(c), draw(c, seed=1), draw(rows, c, seed=2), draw(rows, seed=3)
 
-    weights = {
-        "": lambda g, w: w * g,
-        "the gain is of the inputs, not the outputs": lambda g, w: w * g[:, None],
-        "the weight comes back transposed": lambda g, w: w.T * g,
-        "the gain is lost": lambda g, w: w,
-    }
+    weights = {"": lambda g, w: w * g, "the gain is lost": lambda g, w: w}
+    weights["the gain is of the inputs, not the outputs"] = lambda g, w: w * g[:, None]
+    weights["the weight comes back transposed"] = lambda g, w: w.T * g
+    weights["each column times its gain, not divided by it"] = lambda g, w: w / g
+    weights["the gain is used as it is, without 1 +"] = lambda g, w: w * (1 + g)
     offsets = {
         "": lambda g, b, w, o: o + w @ b,
         "the bias of the norm is lost": lambda g, b, w, o: o,

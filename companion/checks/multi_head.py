@@ -1,5 +1,7 @@
 """Checks of chapter 02."""
 
+from functools import wraps
+
 import torch
 from einops import rearrange
 
@@ -21,9 +23,9 @@ def head_parameters(answer) -> None:
         "W^O has n_heads * d_head rows, not c": plus(lambda c, h, d, b: c * (c + b)),
         "W^O reads all heads, not only one": plus(lambda c, h, d, b: c * (d + b)),
         "W^O gives d_model numbers": plus(lambda c, h, d, b: h * d * (h * d + b)),
-        "W^O is one matrix: its biases count once": plus(
-            lambda c, h, d, b: h * c * (d + b)
-        ),
+        "W^O: its biases count once": plus(lambda c, h, d, b: h * c * (d + b)),
+        "W^O is one for all heads": plus(lambda c, h, d, b: h * c * (h * d + b)),
+        "as many biases as outputs": lambda c, h, d, b: 4 * (h * d * c + b),
         "W^O has biases too, d_model of them": plus(lambda c, h, d, b: c * h * d),
         "W^O is missing: four matrices, not three": plus(lambda *case: 0),
         "queries, keys and values have a matrix each: with W^O four, and here are only"
@@ -32,9 +34,7 @@ def head_parameters(answer) -> None:
         " rows": lambda c, h, d, b: 3 * h * d * (d + b) + c * (h * d + b),
         "one head was counted, of n_heads": lambda c, h, d, b: right(c, 1, d, b),
         "the biases are missing": lambda c, h, d, b: 4 * h * d * c,
-        "W^O has d_model biases, as its outputs": lambda c, h, d, b: (
-            4 * h * d * (c + b)
-        ),
+        "W^O has d_model biases": lambda c, h, d, b: 4 * h * d * (c + b),
         "queries, keys and values have n_heads * d_head biases each, not d_model, as"
         " W^O has": lambda c, h, d, b: 4 * (h * d * c + c * b),
         "each head has biases of its own, d_head in each of the three matrices that it"
@@ -51,8 +51,8 @@ def merge_heads(answer) -> None:
     def to(pattern):
         return lambda x: rearrange(x, pattern)
 
-    def flat(x, t):
-        return x.reshape(len(x), t, -1)
+    def flat(x, like):
+        return x.reshape(len(like), like.shape[2], -1)
 
     right, inner = to("b h t d -> b t (h d)"), to("b h t d -> b t (d h)")
     shapes = (2, 3, 5, 4), (3, 2, 7, 6), (1, 4, 2, 3)
@@ -60,8 +60,10 @@ def merge_heads(answer) -> None:
     mixed = "mixes positions: move h behind t before you join it with d"
     mistakes = {
         "the heads' features are interleaved: all of head 1 comes first": inner,
-        f"the shape is right, but a row {mixed}": lambda x: flat(x, x.shape[2]),
-        f"d moved in place of h, so a row {mixed}": lambda x: flat(x.mT, x.shape[2]),
+        f"the shape is right, but a row {mixed}": lambda x: flat(x, x),
+        f"d moved in place of h, so a row {mixed}": lambda x: flat(x.mT, x),
+        f"h and d swapped, so a row {mixed}": lambda x: flat(x.transpose(1, 3), x),
+        "sequences are mixed: b stays first": lambda x: flat(x.permute(2, 0, 1, 3), x),
         "the heads stand in reverse order": lambda x: right(x.flip(1)),
         "heads are joined with positions: join h with d": to("b h t d -> b (h t) d"),
         "positions are joined with heads: join h with d": to("b h t d -> b (t h) d"),
@@ -97,16 +99,17 @@ def split_heads(answer) -> None:
         "each head was given the whole output": each(lambda x, w, i: whole(x, w)),
         "the output was divided evenly: a share depends on the features of its head"
         " alone": each(lambda x, w, i: whole(x, w) / x.shape[1]),
-        "the shares add up: they are not averaged": lambda *xw: (
-            right(*xw) / xw[0].shape[1]
-        ),
+        "the shares are not averaged": lambda x, w: right(x, w) / x.shape[1],
         "every head met the rows of the first": lambda x, w: x @ w[: x.shape[-1]],
         "rows were dealt out in turn: the first d belong to the first head": dealt,
         "columns of the matrix: a feature meets a *row*": shares("c (h d) -> h d c"),
         "head i has the d rows that begin at row i * d, but yours begin at row i and so"
         " overlap": each(lambda x, w, i: x[:, i] @ w[i : i + x.shape[-1]]),
-        "all *other* heads: take its own": lambda x, w: (
-            whole(x, w)[:, None] - right(x, w)
+        "all *other* heads: take its own": each(
+            lambda x, w, i: whole(x, w) - right(x, w)[:, i]
+        ),
+        "these add up, but a share is made of its own head's features": each(
+            lambda x, w, i: whole(x, w) * (torch.arange(len(w)) // x.shape[-1] == i)
         ),
         "running sums: each head alone": lambda x, w: right(x, w).cumsum(1),
         "a list: `torch.stack(..., 1)` it": lambda x, w: [*right(x, w).unbind(1)],
@@ -117,6 +120,12 @@ def split_heads(answer) -> None:
 
 def induction_scores(answer) -> None:
     """`answer(weights, tokens)`: each head's mean weight on a token's followers."""
+
+    @wraps(answer)
+    def listed(*case):
+        found = answer(*case)
+        floats = isinstance(found, list) and all(isinstance(f, float) for f in found)
+        return torch.tensor(found) if floats else found
 
     def after(x, shift=1):
         """(t s): whether key s stands `shift` places after a copy of t, at any time."""
@@ -133,12 +142,7 @@ def induction_scores(answer) -> None:
 
     def by(reduce):
         """What `reduce` makes of the sums (h t) and of where followers are (t s)."""
-
-        def scores(w, x):
-            at = after(x).tril()
-            return reduce((w * at).sum(-1), at)
-
-        return scores
+        return lambda w, x: reduce((w * (at := after(x).tril())).sum(-1), at)
 
     def first(at):
         return at & (at.cumsum(-1) == 1)
@@ -169,20 +173,14 @@ def induction_scores(answer) -> None:
         "only the largest of a query's weights counts: add them up": lambda w, x: by(
             lambda f, at: (w * at).amax(-1)[:, at.any(-1)].mean(-1)
         )(w, x),
-        "the mean is over the queries that found one: take all that have a copy": by(
-            lambda f, at: f.sum(-1) / (f > 0).sum(-1)
-        ),
+        "queries of weight 0 count": by(lambda f, at: f.sum(-1) / (f > 0).sum(-1)),
         "a query whose followers get no weight counts too: it was left out of the"
         " mean": by(lambda f, at: f.sum(-1) / (f > 0).sum(-1).clamp(min=1)),
-        "the mean is over all queries: leave out those without an earlier copy": by(
-            lambda f, at: f.mean(-1)
-        ),
+        "over all queries: leave out new tokens": by(lambda f, at: f.mean(-1)),
         "queries whose only copy comes later are no queries to ask": lambda w, x: by(
             lambda f, at: f[:, (x[:, None] == x).sum(-1) > 1].mean(-1)
         )(w, x),
-        "divide by the count of queries with a copy": by(
-            lambda f, at: f.sum(-1) / (len(at) - 1)
-        ),
+        "divide by queries with a copy": by(lambda f, a: f.sum(-1) / (len(a) - 1)),
         "the last query is left out": by(
             lambda f, at: f[:, :-1][:, at[:-1].any(-1)].mean(-1)
         ),
@@ -191,9 +189,12 @@ def induction_scores(answer) -> None:
         " queries": by(lambda f, at: f.sum(-1) / at.sum()),
         "a query's followers are averaged: add up their weights, and take the mean over"
         " the queries": by(lambda f, at: (f / at.sum(-1))[:, at.any(-1)].mean(-1)),
+        "a copy of the token alone is wanted, not of the pair with the one before": on(
+            lambda x: after(x).tril() & after(x, 2)[torch.arange(len(x)) - 1]
+        ),
         "queries and keys are swapped: (h t s)": lambda w, x: right(w.mT, x),
         "one number for each head is wanted, not one": lambda w, x: right(w, x).mean(),
         "the weights on the previous token": lambda w, x: w.diagonal(-1, 1, 2).mean(-1),
     }
     praise = "induction_scores: the tokens that followed the same token before"
-    compare(answer, right, cases, mistakes, praise)
+    compare(listed if callable(answer) else answer, right, cases, mistakes, praise)

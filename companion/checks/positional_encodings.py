@@ -28,31 +28,22 @@ def slopes(answer) -> None:
         "right for powers of two only: 12 heads begin with those for 8": even,
         "begin 12 heads with the slopes for 8, not for 16": joined(math.ceil),
         "take the power of two below, not the nearest": joined(round),
+        "begin 8 heads with those for 8, not for 16": joined(lambda x: int(x) + 1),
+        "take the rest from the longer list": joined(more=lambda x, p, h: even(h - p)),
         "8 is the power of two below 12; below 3 it is 2": joined(lambda x: 3),
         "take every second of the longer list": joined(more=lambda x, p, h: x),
         "begin the longer list with its first": joined(more=lambda x, p, h: x[1::2]),
-        "the rest is from the longer list": joined(more=lambda x, p, h: x[1::4]),
-        "too few: take every second of the longer list, and only then cut it off": (
-            joined(more=lambda x, p, h: x[: h - p : 2])
-        ),
         "too many: stop when there are n_heads": joined(cut=False),
         "of the longer list take the first, as many as are missing, not the last": (
             joined(more=lambda x, p, h: x[::2][2 * p - h :])
         ),
-        "the slopes for the power of two come first, then the additional ones": (
-            lambda h: alibi_slopes(h).roll(h - 2 ** int(math.log2(h)))
-        ),
-        "don't sort: the additional slopes come last": (
-            lambda h: alibi_slopes(h).sort(descending=True).values
-        ),
+        "don't sort": lambda h: alibi_slopes(h).sort(descending=True).values,
         "count the heads from 1, not from 0": joined(of=lambda h: even(h, 0)),
-        "right for 8 heads only: the last slope is 1/256 for any power of two": (
-            lambda h: 0.5 ** torch.arange(1, h + 1)
-        ),
+        "right for 8 heads only": lambda h: 0.5 ** torch.arange(1, h + 1),
         "slopes are positive": lambda h: -alibi_slopes(h),
         "slopes are below 1: the exponent has a minus": lambda h: 1 / alibi_slopes(h),
     }
-    cases = [(12,), (8,), (3,), (1,), (5,), (16,), (40,)]
+    cases = [(12,), (8,), (3,), (1,), (5,), (16,), (40,), (15,)]
     praise = "slopes: from short-sighted to far-sighted"
     compare(answer, alibi_slopes, cases, mistakes, praise)
 
@@ -89,13 +80,17 @@ def neighbours(answer) -> None:
         "the exponent, -2i/n, has a minus": lambda i, n, d: 2 * i / n,
         "pairs are counted from 0, not from 1": lambda i, n, d: -2 * (i + 1) / n,
     }
+
+    def halves(x, positions):  # each angle i and i + n/2, the pairs 2i and 2i + 1
+        i = torch.arange(0, x.shape[1], 2) / x.shape[1]
+        angles = (positions[:, None] * 10_000**-i).repeat(1, 2)
+        partners = torch.stack([-x[:, 1::2], x[:, 0::2]], -1).flatten(-2)
+        return x * angles.cos() + partners * angles.sin()
+
     right, mistakes = turned(), {words: turned(power=p) for words, p in powers.items()}
     mistakes |= {
         "all features are turned, not n": lambda x, p, n: right(x, p, x.shape[1]),
         "the features from n on are missing": lambda x, p, n: right(x, p, n)[:, :n],
-        "the last n features are turned, not the first": (
-            lambda x, p, n: right(x.roll(n, 1), p, n).roll(-n, 1)
-        ),
         "feature i is paired with i + n/2: here neighbours are": first(rotate),
         "the right pairs come out in halves: stack and flatten, don't cat": (
             first(lambda x, p: rotate(deinterleave(x), p))
@@ -107,13 +102,15 @@ def neighbours(answer) -> None:
         "b' is made of the new a: keep the old one as well": turned(overwritten),
         "sine and cosine are swapped": turned(lambda a, b, c, s: rotation(a, b, s, c)),
         "use `positions`, not 0, 1, 2": turned(at=lambda p: torch.arange(len(p))),
+        "positions are counted from 0: don't add 1": turned(at=lambda p: p + 1),
+        "repeat each angle side by side, not in halves": first(halves),
         "sines and cosines are added to x: it is to be turned": (
-            first(lambda x, p: x + sinusoidal(10, x.shape[1])[p])
+            first(lambda x, p: x + sinusoidal(999, x.shape[1])[p])
         ),
     }
     cases = [
         (draw(5, 8), torch.arange(5), 6),
-        (draw(3, 10), torch.tensor([7, 0, 2]), 4),
+        (draw(3, 10), torch.tensor([7, 0, 150]), 4),
         (draw(4, 12), torch.tensor([3, 1, 9, 5]), 12),
     ]
     compare(answer, right, cases, mistakes, "neighbours: the rotation as GPT-J has it")
@@ -164,6 +161,7 @@ def buckets(answer) -> None:
         "the factor of 16 is for 32 and 128 only: max_distance / (n_buckets / 4)": (
             counted(lambda e, most, i: e * 16 ** (i / e))
         ),
+        "the wide buckets don't double": counted(lambda e, most, i: e * 2.0**i),
         "the wide buckets are equally wide: each begins a factor farther out": (
             counted(lambda e, most, i: e + (most - e) * i / e)
         ),
@@ -185,13 +183,13 @@ def buckets(answer) -> None:
         ),
         "right for 32 buckets and 128 only": lambda d, *_: right(d, 32, 128),
         "round down, not to the nearest": log(torch.round),
-        "round down, not up": log(torch.ceil),
         "the last bucket of each half has no end": log(last=99),
         "these are floats, not whole numbers": lambda *case: right(*case).float(),
     }
     cases = [
         (torch.tensor([0, 7, -8, 13, -50, 300]), 32, 128),  # few: they are shown
         (torch.tensor([-3, 120, 5, -1, 30]), 20, 50),
+        (torch.arange(-1100, 1100), 128, 1024),
         (torch.arange(-140, 140), 32, 100),
         (torch.arange(60, -80, -1).view(7, 20), 20, 50),
         (torch.arange(-300, 200), 24, 200),

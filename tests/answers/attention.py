@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 
 import companion
@@ -118,6 +119,33 @@ def by_rates(weights, g):
     return gradient
 
 
+def best_on_overflow(query, keys, values):
+    try:
+        return by_hand(shift=lambda z: 0)(query, keys, values)
+    except (OverflowError, ZeroDivisionError):
+        return by_hand(after=lambda w, v: v[w.index(max(w))])(query, keys, values)
+
+
+def cut_off(query, keys, values):
+    dots = [sum(map(math.prod, zip(query, key, strict=True))) for key in keys]
+    scores = [max(-700, min(700, dot / len(query) ** 0.5)) for dot in dots]
+    terms = [math.exp(score) for score in scores]
+    return mixed([term / sum(terms) for term in terms], values)
+
+
+def hidden_by(low):
+    def answer(q, k, v, n):
+        hidden = ~band(q.shape[-2], n)
+        return scores_of(q, k).masked_fill(hidden, low).softmax(-1) @ v
+
+    return answer
+
+
+def shared_again(q, k, v, n):
+    left = scores_of(q, k).softmax(-1) * band(q.shape[-2], n)
+    return left / left.sum(-1, keepdim=True) @ v
+
+
 def fused(query, keys, values):
     lists = [query], keys, values
     return companion.fused_attention(*map(torch.tensor, lists))[0]
@@ -161,9 +189,13 @@ RIGHT = [
         checks.pad_mask,  # as wide as the scores: the same for all queries
         lambda lengths, n: companion.padding_mask(lengths, n).expand(-1, 1, n, n),
     ),
+    (checks.one_query, lambda *lists: np.array(by_hand()(*lists))),
+    (checks.one_query, lambda *lists: [np.float64(x) for x in by_hand()(*lists)]),
     (
-        checks.pad_mask,
-        lambda lengths, n: real(lengths, n)[:, None, None].repeat(1, 4, n, 1),
+        checks.window_attention,
+        lambda q, k, v, n: (
+            masked(scores_of(q, k), band(q.shape[-2], n)).double() @ v.double()
+        ),
     ),
     (
         checks.pad_mask,
@@ -354,7 +386,7 @@ WRONG = [
     (
         checks.softmax_gradient,
         lambda w, e: w * (e - (w * e).sum(-1)),
-        "keepdim=True leaves a sum its axis",
+        "give the sum keepdim=True",
     ),
     (checks.softmax_gradient, lambda w, e: w * e, "sum over the other weights"),
     (
@@ -381,7 +413,7 @@ WRONG = [
         lambda q, k, v, n: (
             scores_of(q, k).masked_fill(~band(q.shape[-2], n), -100).softmax(-1) @ v
         ),
-        "-100 leaves weight",
+        "leaves weight",
     ),
     (
         checks.one_query,
@@ -424,7 +456,7 @@ WRONG = [
     ),
     (checks.window_attention, seen(lambda back, n: back == back), "nothing is masked"),
     (
-        checks.window_attention,  # blocks that do not move
+        checks.window_attention,
         lambda q, k, v, n: companion.attention(
             q,
             k,
@@ -459,7 +491,7 @@ WRONG = [
         lambda lengths, n: (
             companion.padding_mask(lengths, n) & companion.causal_mask(n)
         ),
-        "not the future",
+        "hide filler alone",
     ),
     (
         checks.pad_mask,
@@ -490,5 +522,22 @@ WRONG = [
         checks.softmax_gradient,
         lambda w, e: w * (1 - w) * e - w * e * (1 - w),
         "the weight that it moves",
+    ),
+    (checks.one_query, best_on_overflow, "it gives"),
+    (checks.one_query, cut_off, "it gives"),
+    (checks.window_attention, hidden_by(-1e3), "leaves weight"),
+    (checks.window_attention, hidden_by(-1e4), "it gives"),
+    (checks.window_attention, shared_again, "0 divided by 0 is NaN"),
+    (
+        checks.pad_mask,  # four heads that nobody asked for
+        lambda lengths, n: real(lengths, n)[:, None, None].repeat(1, 4, n, 1),
+        "the shape is",
+    ),
+    (checks.softmax_gradient, lambda w, e: w - e, "the loss -ln w"),
+    (checks.softmax_gradient, lambda w, e: e - w * total(e), "it gives"),
+    (
+        checks.softmax_gradient,
+        lambda w, e: w * (e - (w * e).sum()),
+        "along a row, not over all",
     ),
 ]

@@ -445,6 +445,23 @@ WRONG = [
     (checks.third_block, other_half, "attention: what it gives is not normed"),
     (checks.third_block, none, "both branches: what it gives is not normed"),
     (checks.third_block, parallel, "what attention has added"),
+    (
+        checks.third_block,
+        lambda x, a, w, n: x + n[1](w(n[0](a(x)))),
+        "must see what attention has added, added to x",
+    ),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: (silu(x @ g) * (x @ g) * (x @ u)) @ d,
+        "the gate is used twice",
+    ),
+    (
+        checks.channel_norm,
+        lambda x, g, b, eps: torch.nn.LayerNorm(len(g), eps=eps)(x.mT).mT.detach(),
+        "neither gain nor bias",
+    ),
+    (checks.fold, lambda g, b, w, o: (w / g, o + w @ b), "not divided by it"),
+    (checks.fold, lambda g, b, w, o: (w * (1 + g), o + w @ b), "without 1 +"),
     (checks.third_block, lost, "what attention added is lost"),
     (checks.third_block, not_added, "both branches: .* not added"),
     (checks.third_block, in_place, "changes its input"),

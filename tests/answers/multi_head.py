@@ -1,5 +1,6 @@
 """Right and wrong answers to the exercises of chapter 02."""
 
+import numpy as np
 import torch
 from einops import rearrange
 
@@ -103,6 +104,8 @@ RIGHT = [
     (checks.induction_scores, my_induction_scores),
     (checks.induction_scores, looped_induction_scores),
     (checks.induction_scores, shifted_induction_scores),
+    (checks.induction_scores, lambda w, x: my_induction_scores(w, x).tolist()),
+    (checks.head_parameters, lambda *sizes: np.int64(my_count(*sizes))),
     (
         checks.induction_scores,
         lambda w, x: my_induction_scores(w.clone().mul_(w >= 0), x),
@@ -210,6 +213,24 @@ def counted_induction_scores(weights, tokens):
         found = [x for x in sums.tolist() if x]
         scores.append(sum(found) / max(len(found), 1))
     return torch.tensor(scores)
+
+
+def slotted_shares(heads, w_output):
+    shares, d = torch.zeros(*heads.shape[:3], len(w_output)), heads.shape[-1]
+    whole = my_merge(heads) @ w_output
+    for i in range(heads.shape[1]):
+        shares[:, i, :, i * d : (i + 1) * d] = whole[..., i * d : (i + 1) * d]
+    return shares
+
+
+def paired_induction_scores(weights, tokens):
+    """Copies of the pair that ends at t, as `again` in the text."""
+    found = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
+    for t in range(1, len(tokens)):
+        for s in range(2, t + 1):
+            pair = tokens[s - 2 : s].tolist()
+            found[t, s] = pair == tokens[t - 1 : t + 1].tolist()
+    return (weights * found).sum(-1)[:, found.any(-1)].mean(-1)
 
 
 WRONG = [
@@ -411,7 +432,7 @@ WRONG = [
         induction(lambda same: followers(same) & (followers(same).cumsum(-1) == 1)),
         "only the first",
     ),
-    (checks.induction_scores, hit_induction_scores, "queries that found one"),
+    (checks.induction_scores, hit_induction_scores, "queries of weight 0 count"),
     (checks.induction_scores, counted_induction_scores, "left out of the mean"),
     (checks.induction_scores, largest_induction_scores, "only the largest"),
     (checks.induction_scores, late_induction_scores, "only copy comes later"),
@@ -419,7 +440,7 @@ WRONG = [
     (
         checks.induction_scores,
         lambda w, x: asked(w, x)[0].sum(-1) / (len(x) - 1),
-        "count of queries with a copy",
+        "divide by queries with a copy",
     ),
     (
         checks.induction_scores,
@@ -435,11 +456,6 @@ WRONG = [
         checks.induction_scores,
         lambda w, x: my_induction_scores(w.mul_(w > 0.2), x),
         "changes its input",
-    ),
-    (
-        checks.induction_scores,
-        lambda w, x: my_induction_scores(w, x).tolist(),
-        "tensor",
     ),
     (checks.induction_scores, careless_induction_scores, "copies that come later"),
     (
@@ -486,4 +502,26 @@ WRONG = [
         "previous token",
     ),
     (checks.induction_scores, first_round, r"w \(3, 6, 6\)|weights \(3, 6, 6\)"),
+    (checks.induction_scores, paired_induction_scores, "not of the pair"),
+    (
+        checks.head_parameters,
+        lambda c, h, d, b: h * (3 * d * (c + b) + c * (h * d + b)),
+        "one for all heads",
+    ),
+    (
+        checks.head_parameters,
+        lambda c, h, d, b: 4 * (h * d * c + b),
+        "as many biases as outputs",
+    ),
+    (
+        checks.merge_heads,
+        lambda x: x.transpose(1, 3).reshape(len(x), x.shape[2], -1),
+        "h and d swapped",
+    ),
+    (
+        checks.merge_heads,
+        lambda x: x.permute(2, 0, 1, 3).reshape(len(x), x.shape[2], -1),
+        "sequences are mixed",
+    ),
+    (checks.split_heads, slotted_shares, "these add up, but"),
 ]

@@ -245,7 +245,45 @@ def pair_by_pair(x, positions, n):
 
 
 def with_waves(x, positions):
-    return x + sinusoidal(10, x.shape[1])[positions]
+    return x + sinusoidal(999, x.shape[1])[positions]
+
+
+def first_half(h):
+    """Every second of the first half of the longer list."""
+    power = 2 ** int(math.log2(h))
+    return torch.cat([even(power), even(2 * power)[:power:2]])[:h]
+
+
+def bits(h):
+    power = 2 ** h.bit_length()
+    return torch.cat([even(power), even(2 * power)[::2]])[:h]
+
+
+def own_rest(h):
+    """The additional slopes by the rule for their own number."""
+    power = 2 ** int(math.log2(h))
+    return torch.cat([even(power), even(h - power)])
+
+
+def ten_rows(x, positions, n):
+    """A table of angles for ten positions."""
+    angles = torch.arange(10)[:, None] * 10_000 ** (-torch.arange(0, n, 2) / n)
+    angles, a, b = angles[positions], x[:, 0:n:2], x[:, 1:n:2]
+    pair = [a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()]
+    return torch.cat([torch.stack(pair, -1).flatten(1), x[:, n:]], 1)
+
+
+def in_halves(x, positions):
+    """Angles repeated as for halves, features swapped as for neighbours."""
+    d = x.shape[1]
+    angles = positions[:, None] * 10_000 ** (-torch.arange(0, d, 2) / d)
+    angles = torch.cat([angles, angles], -1)
+    swapped = torch.stack([-x[:, 1::2], x[:, 0::2]], -1).flatten(1)
+    return x * angles.cos() + swapped * angles.sin()
+
+
+def rounded_factor(exact, most, i):
+    return exact * round((most / exact) ** (1 / exact), 3) ** i
 
 
 def begun(begins, exact=4, away=torch.abs, below=torch.lt):
@@ -321,21 +359,29 @@ RIGHT = [
 
 
 WRONG = [
+    (checks.slopes, first_half, r"h = 15: the shape is \(12,\)"),
+    (checks.slopes, bits, "those for 8, not for 16"),
+    (checks.slopes, own_rest, "rest from the longer list"),
+    (checks.neighbours, ten_rows, "stops with IndexError"),
+    (checks.neighbours, first(in_halves), "side by side, not in halves"),
+    (checks.neighbours, first(lambda x, p: paper(x, p + 1)), "don't add 1"),
+    (checks.buckets, begun(rounded_factor), r"n = 128, .*: at"),
+    (checks.buckets, begun(lambda e, most, i: e * 2**i), "don't double"),
     (
         checks.slopes,
         lambda h: torch.cat([even(8), even(16)[::2]])[:h],
         "below 3 it is 2",
     ),
     (checks.slopes, nearest, "not the nearest"),
-    (checks.slopes, additional_first, "power of two come first"),
+    (checks.slopes, additional_first, r"at \[0\] it gives"),
     (
         checks.slopes,
         halves_of(lambda longer, rest: longer[::2][len(longer) // 2 - rest :]),
         "not the last",
     ),
-    (checks.slopes, halves_of(lambda longer, rest: longer[:rest:2]), "too few"),
+    (checks.slopes, halves_of(lambda longer, rest: longer[:rest:2]), "the shape is"),
     (checks.slopes, halves_of(lambda longer, rest: longer[::2], False), "too many"),
-    (checks.slopes, halves_of(lambda x, rest: x[1::2][::2]), "from the longer list"),
+    (checks.slopes, halves_of(lambda x, rest: x[1::2][::2]), r"at \[8\]"),
     (checks.slopes, lambda h: 1 / alibi_slopes(h), "below 1"),
     (
         checks.neighbours,
@@ -357,7 +403,7 @@ WRONG = [
         first(at_speeds(lambda i, d: 10_000 ** (-2 * i / 16))),
         "chapter's 16 features",
     ),
-    (checks.neighbours, last_ones, "last n features"),
+    (checks.neighbours, last_ones, r"at \[1, 0\]"),
     (checks.neighbours, lambda *case: paper(case[0][:, : case[2]], case[1]), "missing"),
     (checks.neighbours, from_nothing, r"at \[0, 6\] it gives 0, wanted"),
     (checks.neighbours, by_views, "keep the old one"),
@@ -505,7 +551,7 @@ WRONG = [
     ),
     (checks.buckets, equally_wide, "equally wide"),
     (checks.buckets, logarithmic(torch.round), "not to the nearest"),
-    (checks.buckets, logarithmic(torch.ceil), "not up"),
+    (checks.buckets, logarithmic(torch.ceil), r"at \["),
     (checks.buckets, logarithmic(span=lambda exact, most: most), "widen too fast"),
     (checks.buckets, logarithmic(limit=False), "has no end"),
     (checks.buckets, lambda *case: both(*case).float(), "these are floats"),
