@@ -24,15 +24,10 @@ def shifted(answer) -> None:
         "the first token is lost": lambda a, b: right(a.roll(-1, 1), b),
         "`begin` stands at the end": lambda a, b: F.pad(a[:, :-1], (0, 1), value=b),
         "a 0 stands in front, not `begin`": lambda a, b: F.pad(a, (1, -1)),
-        "`begin` stands there twice": shift((2, -2)),
         "`begin` isn't set in front": lambda a, b: torch.hstack([a[:, :1], a[:, :-1]]),
-        "a token is overwritten before it is copied: read from `answers`": (
-            lambda a, b: right(a[:, :1].expand_as(a), b)
-        ),
+        "overwritten before it is copied": lambda a, b: right(a[:, :1].expand_as(a), b),
         "shifted from row to row: each row is a text": shift((0, 0, 1, -1)),
-        "a row begins with the end of the row above: each begins with `begin`": (
-            lambda a, b: right(a.flatten(), b).view_as(a)
-        ),
+        "begins as the row above ends": lambda a, b: right(a.flatten(), b).view_as(a),
     }
     cases = [(torch.tensor([[4, 7, 5, 1], [6, 6, 2, 1]]), 3), (longer, 4)]
     praise = "shifted: each position reads all that comes before its answer"
@@ -54,20 +49,15 @@ def soft_targets(answer) -> None:
         below + "only the right token gives": lambda v, e: (1 - e + e / v, e / v - e),
         above + "what is spread must be taken away": lambda v, e: (1 + e / v, e / v),
         above + "`smoothing` is taken whole": lambda v, e: (1 - e / v, e / v),
-        above + "two conventions mixed": lambda v, e: (1 - e + e / v, e / (v - 1)),
         above + "the share is divided among all": lambda v, e: (1, e),
-        "kept and taken are swapped": lambda v, e: (e + (1 - e) / v, (1 - e) / v),
-        "0.1 each time: it is `smoothing`": lambda v, e: (0.9 + 0.1 / v, 0.1 / v),
     }
     mistakes = {words: lambda *a, of=of: soft(*a, of) for words, of in pairs.items()}
     mistakes["these are logarithms: give probabilities"] = lambda *a: soft(*a).log()
-    divided = "divided by the length of a text: d_vocab tokens share"
-    mistakes[divided] = lambda y, v, e: (1 - e) * F.one_hot(y, v) + e / y.shape[1]
     few = "the tokens are counted in the batch: there are d_vocab"
     mistakes[few] = lambda y, v, e: soft(y, int(y.max()) + 1, e)
     longer = torch.tensor([[5, 0], [2, 2], [7, 1], [3, 6]])
     cases = [(torch.tensor([[0, 2, 4], [1, 1, 3]]), 6, 0.1), (longer, 10, 0.3)]
-    praise = "soft_targets: a little of every target for every token"
+    praise = "soft_targets: every token gets a share of each target"
     compare(answer, soft, cases, mistakes, praise)
 
 
@@ -80,9 +70,10 @@ def padded_loss(answer) -> None:
     def real(y, n):
         return torch.arange(y.shape[1]) < n[:, None]
 
-    def mean(each=lambda z, y: -at(z.log_softmax(-1), y), more=0):
+    def mean(each=lambda z, y: -at(z.log_softmax(-1), y), more=0, cut=0):
         def loss(z, y, n):
-            inside = real(y, n + more)
+            z, y = z[:, : z.shape[1] - cut], y[:, cut:]
+            inside = real(y, n + more - cut)
             return float((each(z, y) * inside).sum() / inside.sum())
 
         return loss
@@ -107,7 +98,6 @@ def padded_loss(answer) -> None:
         "divided by the number of sequences": of(lambda x, k, n: k.sum() / len(n)),
         "the padding costs still": of(lambda x, k, n: x.sum() / n.sum()),
         "cut at the longest: not enough": of(lambda x, k, n: x[:, : max(n)].mean()),
-        "cut at the shortest: too much": of(lambda x, k, n: x[:, : min(n)].mean()),
         "a real token may cost 0": of(lambda x, k, n: k.sum() / (k != 0).sum()),
         "targets set to 0 are targets still: the loss must leave them out": (
             lambda z, y, n: F.cross_entropy(z.mT, y * real(y, n))
@@ -122,10 +112,21 @@ def padded_loss(answer) -> None:
         "the sign is wrong": mean(lambda z, y: at(z.log_softmax(-1), y)),
         "these are logits: `log_softmax` comes first": mean(lambda z, y: -at(z, y)),
         "softmax over the wrong axis": mean(lambda z, y: -at(z.log_softmax(1), y)),
+        "shifted once more: logits and targets fit as they are": mean(cut=1),
+        "this is the perplexity: no `exp`": lambda *a: torch.tensor(mean()(*a)).exp(),
         "one token too many: length 2 means 0 and 1": mean(more=1),
         "one token too few: length 2 means 0 and 1": mean(more=-1),
     }
-    compare(answer, mean(), cases, mistakes, "padded_loss: filling costs nothing")
+
+    def trained(logits, targets, lengths):
+        loss, free = answer(logits, targets, lengths), logits.clone().requires_grad_()
+        if not difference(loss, mean()(logits, targets, lengths)):
+            if not getattr(answer(free * 1, targets, lengths), "requires_grad", False):
+                raise Mistake("padded_loss: no gradient: give the tensor, no number")
+        return loss
+
+    given = trained if callable(answer) else answer
+    compare(given, mean(), cases, mistakes, "padded_loss: filling costs nothing")
 
 
 def read_once(answer) -> None:
@@ -145,8 +146,8 @@ def read_once(answer) -> None:
             look = read(layer, x, real)
             if not callable(look):
                 raise Mistake("read_once: it gives no function: return `look` itself")
-            found = [look(part) for part in (y[:, :1], y[:, 1:], y)]
-            again = len(made) > 2 and not difference(found, right(x, real, y)[:3])
+            found = [look(part) for part in (y[:, :1], y[:, 1:2], y[:, 1:], y)]
+            again = len(made) > 2 and not difference(found, right(x, real, y)[:4])
             return [*found, "made again" if again else "made once"]
 
         return looks
@@ -159,11 +160,9 @@ def read_once(answer) -> None:
 
     def by(mix=attention, q=True, k=True, cut="(h d)", join="(h d)", h=0, end=True):
         def look(a, x, r, y):
-            made = a.to_queries(y) if q else y, a.to_keys(x) if k else x, a.to_values(x)
-            made = (
-                rearrange(z, f"b t {cut} -> b h t d", h=h or a.n_heads) for z in made
-            )
-            heads = rearrange(mix(*made, r), f"b h t d -> b t {join}")
+            m = a.to_queries(y) if q else y, a.to_keys(x) if k else x, a.to_values(x)
+            m = (rearrange(z, f"b t {cut} -> b h t d", h=h or a.n_heads) for z in m)
+            heads = rearrange(mix(*m, r), f"b h t d -> b t {join}")
             return a.to_output(heads) if end else heads
 
         return look
@@ -182,6 +181,8 @@ def read_once(answer) -> None:
         "y goes in as it is: `to_queries` comes first": by(q=False),
         "x goes in as it is: `to_keys` comes first": by(k=False),
         "the output matrix is missing": by(end=False),
+        "not divided by √d": by(lambda q, *z: attention(q * q.shape[-1] ** 0.5, *z)),
+        "mask scores, not values": by(lambda q, k, v, r: attention(q, k, v * r.mT)),
         "cut feature by feature: (h d) is one head after another": by(cut="(d h)"),
         "joined feature by feature: (h d) is one head after another": by(join="(d h)"),
         "the heads are not cut: there are `n_heads`": by(h=1),
@@ -195,6 +196,5 @@ def read_once(answer) -> None:
     first = draw(2, 4, 15), few, draw(2, 6, 15, seed=1)
     cases = [first, (draw(3, 8, 14), many, draw(3, 5, 14, seed=1))]
     given = tried(answer) if callable(answer) else answer
-    compare(
-        given, right, cases, mistakes, "read_once: the target grows, its source stays"
-    )
+    praise = "read_once: the target grows, its source stays"
+    compare(given, right, cases, mistakes, praise)

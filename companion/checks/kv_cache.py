@@ -26,6 +26,7 @@ def text_cost(answer) -> None:
         "this is the last step alone: add up": lambda n, d: 24 * d**2 + 4 * n * d,
         "this is without a cache: with one, a step computes one token": total(p=1),
         "the weights alone: a step looks at n keys and values too": total(keys=0),
+        "24 for the weights: an addition for each product there too": total(weights=12),
         "half of it: multiplication and addition are two": total(1, 1, 12, 2),
         "a step takes 4 n d_model: for n keys and n values": total(keys=2),
         "the weights come once: each step takes them": total(once=1),
@@ -43,9 +44,9 @@ def in_place(answer) -> None:
         n = 0  # the numbers that are copied into a tensor
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            if function._opname in ("copy_", "clone"):
-                self.n += args[0].numel()
-            return function(*args, **(kwargs or {}))
+            made = function(*args, **(kwargs or {}))
+            self.n += function._opname in ("copy_", "clone", "cat") and made.numel()
+            return made
 
     def append(room, n_used, new):
         room = room.clone()
@@ -114,6 +115,7 @@ def place(answer) -> None:
         "the triangle is not moved, only the window is": sees(triangle=0),
         "the window is not moved, only the triangle is": sees(window=0),
         "a new token sees those after it": sees(ahead=99),
+        "it sees those after it, too": lambda n, t, w: sees(ahead=w - 1)(n, t, w),
         "there is no window: a token sees `width` keys at most": sees(back=99),
         "one too many: the token itself is among the `width`": sees(back=1),
         "one too few: with itself a token sees `width`": sees(back=-1),
@@ -123,6 +125,7 @@ def place(answer) -> None:
         "rows are new tokens, columns are keys": masks(lambda m: m.mT),
         "the mask holds True and False, not numbers": masks(Tensor.float),
         "one window for all: each token needs its own": masks(lambda m: m & m[-1]),
+        "the first one's window for all: it moves": masks(lambda m: m.cumsum(0) > 0),
         "positions first, then the mask": sees(give=lambda at, m: (m, at)),
         "the keys' positions": sees(give=lambda _, m: (torch.arange(len(m.T)), m)),
     }
@@ -147,8 +150,7 @@ def talk(answer) -> None:
                 if isinstance(kept, list | dict) or kept not in states:
                     raise Mistake("talk: hand back what `step` kept, at first None")
                 handed.extend(new)
-                seen, kept = [*states[kept], *new], object()
-                states[kept] = seen
+                states[kept := object()] = seen = [*states[kept], *new]
                 return sum(i * x for i, x in enumerate(seen, 2)) % 89, kept
 
             written = plain(function(step, tokens, n_new))
@@ -177,9 +179,7 @@ def talk(answer) -> None:
         "each question begins with nothing kept: it is one text": talks(-1, False),
         "the text goes in again: only an answer's end is not kept yet": talks(99),
         "the whole answer goes in again: all but its end is kept": talks(0),
-        "what is kept is handed over again: only the newest is new": talks(
-            99, newest=99
-        ),
+        "all kept is handed over again: only the newest is new": talks(99, newest=99),
         "what is kept is thrown away: hand it to the next call": talks(hold=False),
         "nothing is kept between questions: it is right, and less saved": talks(99, 0),
         "an answer's last token comes before the next question": talks(turn=-1),
@@ -187,7 +187,7 @@ def talk(answer) -> None:
         "the answers are joined: a list for each": talks(shape=lambda x: sum(x, [])),
         "one list for all: begin it anew": talks(shape=lambda x: [sum(x, [])] * len(x)),
     }
-    cases = [([[3, 1, 4], [1, 5]], 2), ([[9], [2, 6], [5, 3, 5]], 3), ([[8, 9, 7]], 1)]
+    cases = [([[3, 1, 4], [1, 5]], 2), ([[9], [2, 6], [5, 3, 5]], 3), ([[8], [4]], 1)]
     wrong = {words: traced(mistake) for words, mistake in mistakes.items()}
     praise = "talk: a conversation is one text, cut into pieces"
     try:

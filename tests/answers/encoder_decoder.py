@@ -197,12 +197,49 @@ def cut(layer, features):
     return features.view(b, n, layer.n_heads, layer.d_head).transpose(1, 2)
 
 
-def looker(values="values", scale=True, mask=lambda real: real, output=True):
+def by_whole(layer, x, real):
+    keys, values = layer.keys_and_values(x)
+    keys = keys * (layer.d_head / x.shape[-1]) ** 0.5
+    return lambda y: layer(y, (keys, values), mask=real)
+
+
+def at_first_look(layer, x, real):
+    kept = []
+
+    def look(y):
+        if not kept:
+            kept.extend(layer.keys_and_values(x))
+        return layer(y, tuple(kept), mask=real)
+
+    return look
+
+
+def first_answer(layer, x, real):
+    kept, found = layer.keys_and_values(x), {}
+
+    def look(y):
+        if y.shape not in found:
+            found[y.shape] = layer(y, kept, mask=real)
+        return found[y.shape]
+
+    return look
+
+
+def by_ignoring(logits, targets, lengths):
+    kept = targets.masked_fill(~real(targets, lengths), -100)
+    return torch.nn.functional.cross_entropy(logits.mT, kept)
+
+
+def looker(
+    values="values", scale=True, mask=lambda real: real, output=True, zeroed=False
+):
     """A right answer by hand, or a wrong one by what is changed."""
 
     def read(layer, x, real):
         keys = cut(layer, layer.to_keys(x))
         taken = keys if values == "keys" else cut(layer, layer.to_values(x))
+        taken = taken * real.mT if zeroed else taken
+        real = torch.ones_like(real) if zeroed else real
 
         def look(y):
             scores = cut(layer, layer.to_queries(y)) @ keys.mT
@@ -308,7 +345,9 @@ RIGHT = [
     (checks.soft_targets, lambda y, v, e: torch.eye(v)[y] * (1 - e) + e / v),
     (checks.padded_loss, right_padded),
     (checks.padded_loss, divided),
-    (checks.padded_loss, lambda *a: divided(*a).item()),
+    (checks.padded_loss, lambda *a: divided(*a)[None][0]),
+    (checks.padded_loss, by_ignoring),
+    (checks.read_once, at_first_look),
     (checks.read_once, right_once),
     (checks.read_once, looker()),
 ]
@@ -321,19 +360,14 @@ WRONG = [
         r"b = 4: at \[0, 0\] it gives 3",
     ),
     (checks.soft_targets, taken_from_all, "only the right token gives"),
-    (checks.soft_targets, by_length, "length of a text"),
-    (checks.soft_targets, lambda y, v, e: right_soft(y, v, 0.1), "0.1 each time"),
-    (checks.soft_targets, lambda y, v, e: right_soft(y, v, 1 - e), "are swapped"),
+    (checks.soft_targets, by_length, "it gives"),
+    (checks.soft_targets, lambda y, v, e: right_soft(y, v, 0.1), "it gives"),
+    (checks.soft_targets, lambda y, v, e: right_soft(y, v, 1 - e), "it gives"),
     (checks.soft_targets, lambda y, v, e: right_soft(y, v, e).log(), "logarithms"),
     (
         checks.padded_loss,
         lambda z, y, n: losses(z, y)[:, : n.max()].mean(),
         "cut at the longest",
-    ),
-    (
-        checks.padded_loss,
-        lambda z, y, n: losses(z, y)[:, : n.min()].mean(),
-        "cut at the shortest",
     ),
     (checks.padded_loss, lambda *a: -divided(*a), "sign is wrong"),
     (checks.padded_loss, raw_logits, "these are logits"),
@@ -358,13 +392,9 @@ WRONG = [
     (
         checks.shifted,
         lambda a, b: right_shifted(a.view(1, -1), b).view_as(a),
-        "the end of the row above",
+        "begins as the row above ends",
     ),
-    (
-        checks.shifted,
-        lambda a, b: right_shifted(right_shifted(a, b), b),
-        "stands there twice",
-    ),
+    (checks.shifted, lambda a, b: right_shifted(right_shifted(a, b), b), "it gives 3"),
     (checks.shifted, from_zeros, "the dtype is torch.float32, wanted torch.int64"),
     (checks.shifted, lambda a, b: right_shifted(a, b)[:, 1:], r"the shape is \(2, 3\)"),
     (checks.soft_targets, lambda y, v, e: torch.eye(v)[y], "nothing is smoothed"),
@@ -379,7 +409,7 @@ WRONG = [
     (
         checks.soft_targets,
         lambda y, v, e: filled(y, v, e / (v - 1), 1 - e + e / v),
-        "two conventions mixed",
+        "it gives",
     ),
     (checks.soft_targets, undivided, "divided among all"),
     (checks.soft_targets, from_batch, "counted in the batch"),
@@ -434,6 +464,17 @@ WRONG = [
     (checks.read_once, looker(output=False), "output matrix is missing"),
     (checks.read_once, joined_badly, "feature by feature"),
     (checks.read_once, whole_heads, "heads are not cut"),
-    (checks.read_once, looker(scale=False), "it gives"),
+    (checks.read_once, looker(scale=False), "not divided by √d"),
+    (checks.read_once, looker(zeroed=True), "mask scores"),
+    (checks.read_once, by_whole, "it gives"),
+    (checks.read_once, first_answer, r"at \[1\]"),
+    (checks.padded_loss, lambda *a: divided(*a).item(), "no gradient"),
+    (checks.padded_loss, torch.no_grad()(divided), "no gradient"),
+    (checks.padded_loss, lambda *a: divided(*a).exp(), "perplexity"),
+    (
+        checks.padded_loss,
+        lambda z, y, n: divided(z[:, :-1], y[:, 1:], n - 1),
+        "shifted once more",
+    ),
     (checks.read_once, lambda a, x, r: a(x, x, mask=r), "it gives no function"),
 ]

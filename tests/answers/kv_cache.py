@@ -63,6 +63,13 @@ def idle_clone(room, n_used, new):
     return right_append(room, n_used, new)
 
 
+def joined_first(room, n_used, new):
+    both = torch.cat([room[..., :n_used, :], new], -2)
+    end = both.shape[-2]
+    room[..., n_used:end, :] = both[..., n_used:, :]
+    return room[..., :end, :]
+
+
 def no_end(room, n_used, new):
     room[..., n_used:, :] = new
     return room[..., : n_used + new.shape[-2], :]
@@ -259,6 +266,19 @@ def forgetful_talk(step, questions, n_new):
     return answers
 
 
+def late_last(step, questions, n_new):
+    """The newest token is remembered inside the loop only: wrong for n_new = 1."""
+    kept, last, answers = None, [], []
+    for question in questions:
+        token, kept = step(last + question, kept)
+        answers.append([token])
+        while len(answers[-1]) < n_new:
+            token, kept = step([token], kept)
+            answers[-1].append(token)
+            last = [token]
+    return answers
+
+
 def popped_talk(step, questions, n_new):
     questions[0].append(0)
     return right_talk(step, questions, n_new)
@@ -399,6 +419,11 @@ WRONG = [
     (checks.text_cost, lambda n, d: right_cost(n, d) // 2, "half of it"),
     (
         checks.text_cost,
+        lambda n, d: right_cost(n, d) - 12 * n * d**2,
+        "24 for the weights",
+    ),
+    (
+        checks.text_cost,
         lambda n, d: right_cost(n, d) - 24 * (n - 1) * d**2,
         "come once",
     ),
@@ -419,6 +444,7 @@ WRONG = [
     (checks.in_place, copied_back, "what is kept is copied"),
     (checks.in_place, cloned_first, "what is kept is copied"),
     (checks.in_place, idle_clone, "what is kept is copied"),
+    (checks.in_place, joined_first, "what is kept is copied"),
     (checks.in_place, no_end, "last axis but one: slice there"),
     (checks.in_place, wrong_axis, "last axis but one: slice there"),
     (checks.in_place, from_the_end, r"n_used = 5, .* the shape is \(3, 1, 0, 2\)"),
@@ -485,7 +511,12 @@ WRONG = [
     (
         checks.place,
         masked_by(lambda n, t, s, w: (s - n - t).abs() < w),
-        r"at \[1\]\[0, 6\] it gives 1, wanted 0",
+        "sees those after it, too",
+    ),
+    (
+        checks.place,
+        masked_by(lambda n, t, s, w: (s <= n + t) & (s > n - w)),
+        "the first one's window for all",
     ),
     (checks.place, square_place, "a square mask"),
     (checks.place, placed(lambda at, mask: (at, ~mask)), "not hidden"),
@@ -497,6 +528,7 @@ WRONG = [
     (checks.place, all_positions, "the keys' positions"),
     (checks.talk, doubled_talk, "kept is handed over again"),
     (checks.talk, forgetful_talk, "thrown away"),
+    (checks.talk, late_last, r"questions = \[\[8\], \[4\]\], n_new = 1"),
     (checks.talk, popped_talk, "changes its input"),
     (checks.talk, bare_token, r"takes a list: \["),
     (
