@@ -2,12 +2,13 @@
 
 import copy
 from functools import partial
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from ..models import GPT, GPTConfig
-from ..optimizers import clip_gradients
 from ..training import evaluate, next_token_loss
 from .compare import Mistake, compare, difference, draw
 
@@ -24,6 +25,7 @@ def clipped(gs, limit, missing=None) -> list[Tensor]:
     if missing != "together":
         each = [norms.get(missing, entries.norm())] * len(gs)
     to, up = 1 if missing == "limit" else limit, missing == "only"
+    up = up or (missing == "zero" and not entries.any())
     factors = [to / norm if norm > limit or up else 1 for norm in each]
     return [g * factor for g, factor in zip(gs, factors, strict=True)]
 
@@ -37,10 +39,12 @@ def clip(answer) -> None:
         "direction": "single entries are cut off: that changes the direction",
         "root": "the squares are added, but the root is missing",
         "sum": "the lengths are added: 3 and 4 make 5, so add their squares",
+        "zero": "where all are 0 it gives 0/0: multiply by limit / norm or 1",
     }
     cases = [
         ([torch.tensor([3.0, 4.0]), torch.tensor([[12.0]])], 1.0),
         ([torch.ones(2)], 10.0),
+        ([torch.zeros(3)], 2.0),
         ([5 * draw(2, 3), draw(4, seed=1), 2 * draw(1, 5, 2, seed=2)], 3.0),
     ]
     praise = "clip: one factor for all, and only when it is needed"
@@ -50,7 +54,8 @@ def clip(answer) -> None:
 def adamw_steps(p, gradients, rate, decay, missing=None) -> Tensor:
     m = v = torch.zeros_like(p)
     for t, g in enumerate(gradients[: 1 if missing == "rest" else None], 1):
-        t, g = t - (missing == "from 0"), g + (missing == "beside") * decay * p
+        t = 1 if missing == "t" else t - (missing == "from 0")
+        g = g + (missing == "beside") * decay * p
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
         mean = m if missing in ("m", "both") else m / (1 - 0.9**t)
         square = v if missing in ("v", "both") else v / (1 - 0.999**t)
@@ -78,6 +83,7 @@ def adamw(answer) -> None:
         "v": "v is not divided by 1 - 0.999**t: it begins at 0, too small",
         "eps": "where all gradients are 0 it gives 0/0: the ε is missing, 1e-8",
         "under": "the ε is under the root: add it to the root",
+        "t": "t is 1 in every step: it must count them",
         "from 0": "t counts from 1: at 0 both divisions are by 0",
         "means": "the means begin at 0 again with each gradient: carry them on",
         "rest": "only the first gradient makes a step: is `return` in the loop?",
@@ -122,26 +128,27 @@ def whole_split(answer) -> None:
         "back": "the last window reaches back to be full: leave it shorter",
     }
 
-    def on_a_model(judge):
-        def outcome(context_length, d_vocab, n_tokens):
-            sizes = {"context_length": context_length, "d_vocab": d_vocab}
-            model = GPT(GPTConfig(**sizes, d_model=2, n_heads=1, n_layers=1))
-            for i, p in enumerate(model.parameters()):
-                p.data.copy_(draw(*p.shape, seed=i))
-            tokens = torch.arange(n_tokens) ** 2 // 3 % d_vocab
+    def on_a_model(judge, context_length, d_vocab, n_tokens):
+        sizes = {"context_length": context_length, "d_vocab": d_vocab}
+        model = GPT(GPTConfig(**sizes, d_model=2, n_heads=1, n_layers=1))
+        for i, p in enumerate(model.parameters()):
+            p.data.copy_(draw(*p.shape, seed=i))
+        tokens = torch.arange(n_tokens) ** 2 // 3 % d_vocab
+        kept, counts = WeakSet(), []
+        model.register_forward_pre_hook(lambda *_: counts.append(len(kept)))
+        with saved_tensors_hooks(lambda x: kept.add(f := partial(int)) or f, id):
             loss = judge(model, tokens)
-            right = not difference(loss, evaluate(model, tokens))
-            if n_tokens > 35 and right and getattr(loss, "requires_grad", False):
-                raise Mistake("whole_split: it keeps all for a way back: no_grad")
-            return loss
+        grows = sum(counts[2:3]) > 1.5 * sum(counts[1:2])
+        keeps = n_tokens > 35 and (grows or getattr(loss, "requires_grad", False))
+        if keeps and not difference(loss, evaluate(model, tokens)):
+            raise Mistake("whole_split: it keeps all for a way back: no_grad")
+        return loss
 
-        return outcome
-
-    answer = on_a_model(answer) if callable(answer) else answer
+    answer = partial(on_a_model, answer) if callable(answer) else answer
     cases = [(8, 5, 20), (10, 7, 31), (12, 4, 40)]
-    mistakes = lacking(split_loss, words, on_a_model)
+    mistakes = lacking(split_loss, words, partial(partial, on_a_model))
     praise = "whole_split: every token but the first, once, with equal weight"
-    compare(answer, on_a_model(evaluate), cases, mistakes, praise)
+    compare(answer, partial(on_a_model, evaluate), cases, mistakes, praise)
 
 
 def best_steps(model, optimizer, batches, judge, missing=None) -> list:
@@ -151,24 +158,21 @@ def best_steps(model, optimizer, batches, judge, missing=None) -> list:
         if missing != "zero_grad":
             optimizer.zero_grad()
         loss.backward()
-        if missing != "clip":
-            clip_gradients(model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(model.parameters(), 1e9 if missing == "clip" else 1)
         optimizer.step()
         losses.append(loss.item())
         scores.append(early if missing == "early" else judge(model))
         rivals = {"all": scores[-2:], "loss": losses}.get(missing, scores)
         if rivals[-1] == min(rivals):
             best = copy.deepcopy(model.state_dict())
-    if missing != "load":
-        model.load_state_dict(best)
+    model.load_state_dict(model.state_dict() if missing == "load" else best)
     return scores
 
 
 def best(answer) -> None:
     """`answer(model, optimizer, batches, judge)`: scores; the best weights stay."""
     words = {
-        "load": "the last weights stay: were the best copied (not `state_dict()` alone:"
-        " it holds the weights themselves), and loaded?",
+        "load": "the last weights stay: were the best copied (`clone`), and loaded?",
         "all": "the score was lower than the one before: it must be lower than all",
         "loss": "the batch's loss chose the best: let judge choose",
         "early": "judge saw the weights before the step: it comes after",
@@ -176,25 +180,21 @@ def best(answer) -> None:
         "clip": "nothing is clipped to 1: it belongs between backward and step",
     }
 
-    def trained(loop):
-        def outcome(d_vocab, steps):
-            """What is learned helps where a step is 1, and harms where it is 2."""
-            model = nn.Embedding(d_vocab, d_vocab)
-            model.weight.data.copy_(draw(d_vocab, d_vocab, seed=len(steps)))
-            model.weight.register_hook(lambda gradient: 8 * gradient)
-            x = torch.arange(2 * d_vocab).view(2, -1) % d_vocab
-            batches = [(x.clone(), (x + step) % d_vocab) for step in steps]
-            optimizer = torch.optim.SGD(model.parameters(), lr=d_vocab / 2)
+    def trained(loop, d_vocab, steps):
+        model = nn.Embedding(d_vocab, d_vocab)
+        model.weight.data.copy_(draw(d_vocab, d_vocab, seed=len(steps)))
+        model.weight.register_hook(lambda gradient: 8 * gradient)
+        x = torch.arange(2 * d_vocab).view(2, -1) % d_vocab
+        batches = [(x.clone(), (x + step) % d_vocab) for step in steps]
+        optimizer = torch.optim.SGD(model.parameters(), lr=d_vocab / 2)
 
-            def judge(model):
-                return next_token_loss(model(x), (x + 1) % d_vocab).item()
+        def judge(model):
+            return next_token_loss(model(x), (x + 1) % d_vocab).item()
 
-            return [loop(model, optimizer, batches, judge), model.weight]
+        return [loop(model, optimizer, batches, judge), model.weight]
 
-        return outcome
-
-    answer = trained(answer) if callable(answer) else answer
-    mistakes = lacking(best_steps, words, trained)
     cases = [(5, [1, 1, 2, 2, 2, 1]), (7, [1] * 7), (4, [2] * 8)]
+    answer = partial(trained, answer) if callable(answer) else answer
+    mistakes = lacking(best_steps, words, partial(partial, trained))
     praise = "best: a copy of the weights, from the step where they were best"
-    compare(answer, trained(best_steps), cases, mistakes, praise)
+    compare(answer, partial(trained, best_steps), cases, mistakes, praise)

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import torch
 
 import companion
@@ -183,7 +184,7 @@ def only_over(limit_factor):
 
 def entry_by_entry(gradients, limit):
     total = sum(x**2 for g in gradients for x in g.flatten().tolist())
-    factor = min(1.0, limit / total**0.5)
+    factor = limit / max(limit, total**0.5)
     return [torch.clone(g).mul_(factor) for g in gradients]
 
 
@@ -207,11 +208,12 @@ def losses(model, pairs):
 
 
 def by_surprises(model, tokens):
-    parts = [
-        -model(x[None])[0].log_softmax(-1).gather(-1, y[:, None])
-        for x, y in windows(model, tokens)
-    ]
-    return torch.cat(parts).mean().item()
+    with torch.inference_mode():
+        parts = [
+            -model(x[None])[0].log_softmax(-1).gather(-1, y[:, None])
+            for x, y in windows(model, tokens)
+        ]
+    return np.float64(torch.cat(parts).mean().item())
 
 
 def by_weights(model, tokens, n=None):
@@ -344,6 +346,18 @@ def padded(model, tokens):
         return companion.next_token_loss(model(x), y)
 
 
+def always_the_first(p, gradients, rate, decay):
+    m, v = 0, 0
+    for g in gradients:
+        p, m, v = adam(p - rate * decay * p, g, m, v, 1, rate)
+    return p
+
+
+def by_division(gradients, limit):
+    norm = norm_of(gradients)
+    return [g / norm * min(norm, limit) for g in gradients]
+
+
 RIGHT = [
     (checks.clip, right_clip),
     (checks.clip, by_parameters),
@@ -401,6 +415,8 @@ WRONG = [
         "m is not divided",
     ),
     (checks.adamw, lambda p, g, r, d: right_adamw(p, g, r, -d), "the decay is added"),
+    (checks.adamw, always_the_first, "1 in every step"),
+    (checks.clip, by_division, "it gives 0/0"),
     (checks.adamw, first_only, "is `return` in the loop"),
     (checks.best, leaky_best, "were the best copied"),
     (checks.best, shallow_best, "were the best copied"),
@@ -475,6 +491,16 @@ WRONG = [
     (checks.whole_split, unshifted, "the targets are the inputs"),
     (checks.whole_split, last_aligned, "reaches back"),
     (checks.whole_split, with_its_graph, "keeps all for a way back"),
+    (
+        checks.whole_split,
+        lambda m, t: with_its_graph(m, t).item(),
+        "keeps all for a way back",
+    ),
+    (
+        checks.whole_split,
+        lambda m, t: with_its_graph(m, t).detach(),
+        "keeps all for a way back",
+    ),
     (
         checks.whole_split,
         lambda m, t: by_weights(m, t) * (len(t) - 1),
