@@ -27,11 +27,9 @@ def dart(answer) -> None:
         "hold u against the parts' ends, the sums": lambda p, u: int((u >= p).sum()),
         "a dart on a border belongs to the part that begins there; else one at 0"
         " could take a character without a chance": by(lambda e, u: (e < u).sum()),
-        "the end nearest to u may lie before u": by(
-            lambda e, u: (e - u).abs().argmin()
-        ),
+        "the nearest end may lie before u": by(lambda e, u: (e - u).abs().argmin()),
         "one too few: count all that end at or before u": lambda p, u: part(p, u, -1),
-        "one too many: characters count from 0": lambda p, u: part(p, u, 1),
+        "one too many: hold u against ends, not starts": lambda p, u: part(p, u, 1),
         "don't sort: the parts lie as given": lambda p, u: part(p.sort()[0].flip(0), u),
         "the parts differ: each is as wide as its chance": lambda p, u: int(u * len(p)),
         "chances go in: no softmax": lambda p, u: part(p.softmax(-1), u),
@@ -45,6 +43,7 @@ def dart(answer) -> None:
 class Counting:
     """Stands for a model: from at most `window` of n tokens it makes the next."""
 
+    __qualname__ = "checks.sampling.Counting"  # as a reader can write it
     n: int
     window: int
 
@@ -80,6 +79,7 @@ def write(answer) -> None:
         " Python counts that from the end": loop(lambda s, w, n: s[len(s) - w :]),
         "show the last `window` tokens": loop(lambda s, w, n: s[len(s) - n :][:w]),
         "the model is shown one token too few": loop(lambda s, w, n: s[-w:][1:] or s),
+        "show window tokens, not window - 1": loop(lambda s, w, n: s[-(w - 1) :]),
         "return only the new tokens": loop(kept=lambda old, new, n, w: old + new),
         "where n_new is 0, [-n_new:] is the whole text": (
             loop(kept=lambda old, new, n, w: (old + new)[-n:])
@@ -116,11 +116,9 @@ def crossing(answer) -> None:
         "a sum of exactly p is enough": at(lambda s, p: (s <= p).sum(-1)),
         "here the sum is still below p": at(lambda s, p: (s < p).sum(-1) - 1),
         "this is the first that has to go": at(lambda s, p: (s < p).sum(-1) + 1),
-        "the sum nearest to p may be below it": at(
-            lambda s, p: (s - p).abs().argmin(-1)
-        ),
+        "the nearest sum may be below p": at(lambda s, p: (s - p).abs().argmin(-1)),
         "sort: the likeliest come first": lambda c, p: (c.cumsum(-1) < p).sum(-1),
-        "the sum begins with the rarest: the likeliest come first": at(falling=False),
+        "the sum begins with the rarest, or 1 - p stands for p": at(falling=False),
         "chances go in: no softmax": lambda c, p: at()(c.softmax(-1), p),
     }
     praise = "crossing: the one that lifts the sum to p stays"
@@ -131,6 +129,7 @@ def crossing(answer) -> None:
 class Language:
     """Stands for a model: log-chances of n letters after a text that hasn't ended."""
 
+    __qualname__ = "checks.sampling.Language"
     n: int
     end: int
     seed: int
@@ -148,7 +147,7 @@ def ending(answer) -> None:
     def best(beams, n):
         return sorted(beams, reverse=True)[:n]
 
-    def loop(keep=best, ended=lambda s: [s], stops=False, apart=False, stays=False):
+    def loop(keep=best, ended=lambda s: [s], stops=0, apart=False, stays=False):
         """If `apart`, ended texts wait outside, or have a place for good (`stays`)."""
 
         def search(after, n, n_new, end):
@@ -163,7 +162,7 @@ def ending(answer) -> None:
                     done += [beam for beam in beams if end in beam[1]]
                     alive = beams if stays else new
                     beams = best([beam for beam in alive if end not in beam[1]], n)
-                if stops and end in beams[0][1]:
+                if any(end in s for _, s in beams[:stops]):
                     break
             return best(beams + done, n) if apart else beams
 
@@ -173,6 +172,7 @@ def ending(answer) -> None:
         (Language(4, 1, 10), 3, 5, 1),
         (Language(3, 0, 2), 5, 4, 0),
         (Language(6, 5, 3), 2, 6, 5),
+        (Language(5, 2, 4), 4, 0, 2),
     ]
     mistakes = {
         "a text that has ended is lost: it stays in the race": loop(ended=lambda s: []),
@@ -182,7 +182,8 @@ def ending(answer) -> None:
             loop(apart=True, stays=True)
         ),
         "append nothing to an ended text": loop(ended=lambda s: [s + s[-1:]]),
-        "when the best has ended, the others go on": loop(stops=True),
+        "when the best has ended, the others go on": loop(stops=1),
+        "when one has ended, the others go on": loop(stops=9),
         "the text's log-chance counts, not its mean": (
             loop(lambda b, n: sorted(b, key=lambda x: -x[0] / len(x[1]))[:n])
         ),

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import deque
 from itertools import accumulate
 
+import numpy as np
 import torch
 
 import companion
@@ -236,10 +237,29 @@ def several(after, beam, end):
 
 
 def stops_early(after, n_beams, n_new, end):
+    beams = [(0.0, [])]
     for n in range(1, n_new + 1):
         beams = search(waits)(after, n_beams, n, end)
         if beams[0][1][-1] == end:
             break
+    return beams
+
+
+def stops_at_any(after, n_beams, n_new, end):
+    beams = [(0.0, [])]
+    for n in range(1, n_new + 1):
+        beams = search(waits)(after, n_beams, n, end)
+        if any(end in text for _, text in beams):
+            break
+    return beams
+
+
+def first_apart(after, n_beams, n_new, end):
+    firsts = [(x, [token]) for token, x in enumerate(after([]))]
+    beams = sorted(firsts, reverse=True)[:n_beams]
+    for _ in range(n_new - 1):
+        longer = [new for beam in beams for new in waits(after, beam, end)]
+        beams = sorted(longer, reverse=True)[:n_beams]
     return beams
 
 
@@ -293,6 +313,8 @@ RIGHT = [
     (checks.dart, lambda p, u: bisect_right(list(accumulate(p.tolist())), u)),
     (checks.dart, lambda p, u: (ends(p) > u).int().argmax()),
     (checks.dart, between),
+    (checks.dart, lambda p, u: np.searchsorted(ends(p).numpy(), u, side="right")),
+    (checks.dart, lambda p, u: float(right_dart(p, u))),
     (checks.dart, kept),
     (checks.write, right_write),
     (checks.write, shown(lambda t, w, i: t[max(0, len(t) - w) :])),
@@ -312,11 +334,12 @@ WRONG = [
     (checks.dart, lambda p, u: (u >= p).sum(), "the parts' ends, the sums"),
     (checks.dart, lambda p, u: sum(u >= x for x in p.tolist()), "the parts' ends"),
     (checks.dart, open_above, "a dart on a border"),
-    (checks.dart, lambda p, u: (ends(p) - u).abs().argmin(), "nearest to u"),
+    (checks.dart, lambda p, u: (ends(p) - u).abs().argmin(), "nearest end"),
     (checks.dart, lambda p, u: (ends(p) > u).nonzero()[0], r"the shape is \(1,\)"),
     (checks.dart, lambda p, u: random.Random(1).randrange(99), "dart: for p = tensor"),
     (checks.dart, lambda p, u: (ends(p) <= u).sum() - 1, "one too few"),
     (checks.dart, lambda p, u: (ends(p) <= u).sum() + 1, "one too many"),
+    (checks.dart, lambda p, u: (ends(p) - p > u).int().argmax(), "ends, not starts"),
     (checks.dart, lambda p, u: right_dart(p.sort(descending=True)[0], u), "don't sort"),
     (checks.dart, lambda p, u: int(u * len(p)), "as wide as its chance"),
     (checks.dart, lambda p, u: right_dart(p.softmax(-1), u), "no softmax"),
@@ -332,6 +355,7 @@ WRONG = [
     (checks.write, shown(lambda t, w, i: t[i : i + w]), "show the last `window`"),
     (checks.write, shown(lambda t, w, i: t[: len(t) - i][-w:]), "belong to the text"),
     (checks.write, shown(lambda t, w, i: t[-w:][1:] or t), "one token too few"),
+    (checks.write, shown(lambda t, w, i: t[-(w - 1) :]), "not window - 1"),
     (checks.write, in_the_prompt, "changes its input"),
     (
         checks.write,
@@ -344,13 +368,14 @@ WRONG = [
         "5 things, wanted 6",
     ),
     (checks.crossing, place, "place in the sorted list"),
-    (checks.crossing, nearest, "nearest to p may be below it"),
+    (checks.crossing, nearest, "nearest sum may be below p"),
     (checks.crossing, last_true, "exactly p is enough"),
     (checks.crossing, moved(-1), "still below p"),
     (checks.crossing, moved(1), "first that has to go"),
     (checks.crossing, lambda c, p: (c.cumsum(-1) < p).sum(-1), "sort: the likeliest"),
     (checks.crossing, rarest_first, "begins with the rarest"),
     (checks.crossing, lambda c, p: by_the_cut(c.softmax(-1), p), "no softmax"),
+    (checks.crossing, lambda c, p: by_the_cut(c, 1 - p), "or 1 - p stands for p"),
     (checks.crossing, its_chance, "the dtype is torch.float32, wanted torch.int64"),
     (checks.crossing, without_gather, "the shape is"),
     (checks.crossing, first_row, r"at \[1\] it gives"),
@@ -363,6 +388,8 @@ WRONG = [
     (checks.ending, search(padded), "append nothing"),
     (checks.ending, search(several), "it gives"),
     (checks.ending, stops_early, "the others go on"),
+    (checks.ending, stops_at_any, "when one has ended"),
+    (checks.ending, first_apart, r"checks.sampling.Language\(.*n_new = 0.*wanted 1"),
     (checks.ending, by_the_mean, "not its mean"),
     (
         checks.ending,
