@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from ..tokenizers import BPETokenizer
+from ..tokenizers import BPETokenizer, merge
 from .compare import Mistake, compare
 
 
@@ -34,27 +34,24 @@ def decode(answer) -> None:
     def apart(errors):
         return lambda v, ids: "".join(v[i].decode(errors=errors) for i in ids)
 
-    two, one, accent = (
-        BPETokenizer(merges).vocabulary
-        for merges in ([(98, 97), (256, 110)], [(98, 97)], [(0xC3, 0xA9)])
-    )
+    lists = [(98, 97), (256, 110)], [(98, 97)], [(0xC3, 0xA9)]
+    two, one, accent = (BPETokenizer(merges).vocabulary for merges in lists)
     cases = (two, [257, 0xC3, 0xA9]), (one, [97, 0xC3, 98, 256]), (accent, [97, 256])
     late = (one[:256], [*"🦉!".encode()]), (one, [256, 98, 0xC3])
-    broken = "broken bytes stop it: decode with errors='replace'"
+    cut = (two, [0xC3, 0xA9, 0xC3]), (two, [*"é🦉".encode()][:5])
     mistakes = {
-        "half a character was decoded by itself: join the bytes of all tokens"
-        " first": apart("replace"),
+        "half characters break: join the bytes of all tokens first": apart("replace"),
         "broken bytes vanish: show them as U+FFFD": joined("utf-8", "ignore"),
         "half characters vanish: join the bytes of all tokens first": apart("ignore"),
         "é is shown as broken: it is not ASCII, but UTF-8": joined("ascii", "replace"),
         "each byte became a sign of its own: the bytes are UTF-8": joined("latin-1"),
-        "the tokens were read as bytes or characters: look them up in the"
-        " vocabulary": lambda v, ids: "".join(map(chr, ids)),
+        "tokens are no characters: look them up": lambda v, ids: "".join(map(chr, ids)),
         "still bytes: decode them": lambda v, ids: b"".join(v[i] for i in ids),
     }
+    broken = "broken bytes stop it: decode with errors='replace'"
     run = explained(answer, UnicodeDecodeError, broken)
     praise = "decode: first all bytes, then the characters"
-    compare(run, joined("utf8", "replace"), [*cases, *late], mistakes, praise)
+    compare(run, joined("utf8", "replace"), [*cases, *late, *cut], mistakes, praise)
 
 
 def windows(answer) -> None:
@@ -67,8 +64,15 @@ def windows(answer) -> None:
     def by(change):
         return lambda tokens, n: change(*cut(tokens, n))
 
+    def next_window(x, n):
+        return x.unfold(0, n, n)[:-1], x.unfold(0, n, n)[1:]
+
     mistakes = {
         "the targets are the inputs: shift them by one": by(lambda x, y: (x, x)),
+        "a target is the next token, not its input plus one": by(
+            lambda x, y: (x, x + 1)
+        ),
+        "the targets are the next window: shift by one token, not by n": next_window,
         "targets come after inputs: shift the other way": by(lambda x, y: (y, x)),
         "the last target of a window is its own first token: it should be the token"
         " after the window": by(lambda x, y: (x, x.roll(-1, -1))),
@@ -77,18 +81,18 @@ def windows(answer) -> None:
         "the first token of each later window is never predicted: windows of"
         " context_length + 1 tokens overlap by one": lambda x, n: cut(x, n, n + 1),
         "windows overlap: start each context_length later": lambda x, n: cut(x, n, 1),
-        "a window has context_length inputs and as many targets: cut one token"
-        " more": lambda x, n: cut(x, n, size=0),
-        "a full window is left out: it needs context_length + 1 tokens, not more": (
-            lambda x, n: cut(x[:-1], n)
+        "a window needs n + 1 tokens: cut one token more": lambda x, n: cut(
+            x, n, size=0
         ),
+        "a full window is left out: it needs n + 1 tokens": lambda x, n: cut(x[:-1], n),
         "the last full window is left out": by(lambda x, y: (x[:-1], y[:-1])),
         "a token is a whole number": by(lambda x, y: (x.float(), y.float())),
     }
     help = "the last target comes after the last window: leave a token for it"
-    cases = (torch.arange(9, 22), 4), (torch.arange(50, 62), 3), (torch.arange(22), 5)
+    sizes = (13, 4), (12, 3), (22, 5)
+    cases = [(torch.arange(1, 1 + size) * 7 % 31, n) for size, n in sizes]
     praise = "windows: no gap and no overlap in what is predicted"
-    compare(explained(answer, RuntimeError, help), cut, [*cases], mistakes, praise)
+    compare(explained(answer, RuntimeError, help), cut, cases, mistakes, praise)
 
 
 def pieces(answer) -> None:
@@ -99,18 +103,19 @@ def pieces(answer) -> None:
 
     @functools.wraps(answer)
     def judged(text):
-        if (found := answer(text)) == text:
+        if isinstance(found := answer(text), str):
             return Mistake("this is one text: return a list of its pieces")
         if not isinstance(found, list | tuple) or {type(x) for x in found} - {str}:
             return found
-        if gone := sorted({*text} - {*"".join(found)} - {*" \n"}):
+        if gone := sorted({*text} - {*"".join(found)} - {*" \n\t"}):
             return Mistake(f"{gone[0]!r} is lost: the signs stay with the words")
-        if "".join(found) != text:
+        if "".join(found) != text or not text:
             return found
         for piece in found:
-            if not re.fullmatch(r" ?[^ \n]+|[ \n]+", piece):
-                return Mistake(f"{piece!r} is neither a word nor a run of spaces")
-        if [x.strip() for x in found if x.strip()] != text.split():
+            if not re.fullmatch(r" ?[^ \n]+|\s+", piece):
+                more = "; a line break is no part of a word" * ("\n" in piece)
+                return Mistake(f"{piece!r} is neither a word nor a run of spaces{more}")
+        if " ".join(found).split() != text.split():
             return Mistake("words are cut: each is to stay whole, with its signs")
         return right(text)
 
@@ -124,16 +129,14 @@ def pieces(answer) -> None:
     mistakes = {
         "spaces are lost: str.split() throws them away": str.split,
         "spaces are lost: str.split(' ') throws them away": lambda x: x.split(" "),
-        "a space moved from before its word to after it: add the surplus spaces first,"
-        " then the word": moved,
-        "the spaces at the end are lost: they are a piece, too": (
-            only(r" ?[^ \n]+|[ \n]+(?=[^ \n])")
-        ),
+        "a space moved from before its word to after it: surplus spaces first": moved,
+        "the spaces at the end are lost": only(r" ?[^ \n]+|[ \n]+(?=[^ \n])"),
         "spaces are lost: only one in front of each word is kept": only(r" ?[^ \n]+"),
         "line breaks are lost: they are white space, too": only(r" ?[^ \n]+| +"),
     }
     texts = "Hello World.", "  Hello World.", "a\n\n  b  ", "a   b"
-    cases = [(text,) for text in (*texts, "But, soft!\nWhat's  'tis -- 1?")]
+    more = "But, soft!\nWhat's  'tis -- 1?", "ROMEO: café; (so)\t🦉", ""
+    cases = [(text,) for text in texts + more]
     run = judged if callable(answer) else answer
     compare(run, right, cases, mistakes, "pieces: put together, they are the text")
 
@@ -148,12 +151,18 @@ def fewest(answer) -> None:
             best.append(1 + min(best[end - len(v)] for v in tokens))
         return best[-1]
 
-    def greedy(vocabulary, data):
-        n = 0
-        while data:
-            data = data[max(len(v) for v in vocabulary if data.startswith(v)) :]
-            n += 1
-        return n
+    def greedy(vocabulary, data, way=1):
+        if not data:
+            return 0
+        n = max(len(v) for v in vocabulary if data[::way].startswith(v[::way]))
+        return 1 + greedy(vocabulary, data[::way][n:][::way], way)
+
+    def merging(vocabulary, text):
+        ids = [bytes([i]) for i in text.encode()]
+        for new in vocabulary:
+            for k in range(1, len(new)):
+                ids = merge(ids, (new[:k], new[k:]), new)
+        return len(ids)
 
     @functools.wraps(answer)
     def patient(vocabulary, text):
@@ -169,29 +178,22 @@ def fewest(answer) -> None:
         finally:
             sys.setprofile(before)
 
-    lists = "ab abc cde", "ab abc cde st rst pqr", "cbb bac bc cc wxyz", "ab ba ababab"
-    one, two, three, long = (
-        [bytes([i]) for i in range(256)] + more.encode().split() for more in lists
-    )
+    lists = "ab abc cde, ab abc cde st rst pqr, cbb bac bc cc wxyz, ab ba ababab "
+    lists, single = lists + "cdefghijklmn", [bytes([i]) for i in range(256)]
+    one, two, three, long = (x.encode().split() + single for x in lists.split(","))
     texts = (one, "abcab"), (one, "abcde"), (two, "pqrst"), (two, "abcdepqrst")
-    more = (
-        (two, "cdé"),
-        (one, ""),
-        (three, "ccbbac"),
-        (three, "wxyz"),
-        (long, "ab" * 13),
-    )
+    more = (two, "cdé"), (one, ""), (three, "ccbbac"), (three, "wxyz")
+    far = (long, "ab" * 13), (long, "abcdefghijklmn")
     mistakes = {
         "the longest token at each place isn't always best: for abcde it gives abc d e,"
         " but ab cde is shorter": lambda v, x: greedy(v, x.encode()),
-        "the longest token from the end isn't always best: with pqr, st and rst it cuts"
-        " pqrst into p q rst": lambda v, x: greedy(
-            [y[::-1] for y in v], x.encode()[::-1]
-        ),
+        "the longest token from the end isn't always best: pqrst becomes p q"
+        " rst": lambda v, x: greedy(v, x.encode(), -1),
+        "this is what byte-pair encoding gives, which isn't always shortest": merging,
         "each byte is a token here: use the longer ones": lambda _, x: len(x.encode()),
         "one too many: the beginning needs no token": lambda v, x: right(v, x) + 1,
     }
     praise = "fewest: each place remembers the best way to it"
     run = patient if callable(answer) else answer
     run = explained(run, ValueError, "no token fits: does it cut bytes? é is two bytes")
-    compare(run, right, [*texts, *more], mistakes, praise)
+    compare(run, right, [*texts, *more, *far], mistakes, praise)

@@ -4,6 +4,7 @@ import codecs
 import functools
 import re
 
+import numpy as np
 import torch
 
 from companion import checks
@@ -20,8 +21,66 @@ def right_windows(tokens, n):
 
 def looped_windows(tokens, n):
     starts = range(0, len(tokens) - n, n)
-    inputs = [tokens[s : s + n] for s in starts]
-    return [torch.stack(inputs), torch.stack([x + 1 for x in inputs])]
+    return [torch.stack([tokens[s + k : s + k + n] for s in starts]) for k in (0, 1)]
+
+
+def numbers_plus_one(tokens, n):
+    """Right only where the tokens count up."""
+    inputs, _ = right_windows(tokens, n)
+    return inputs, inputs + 1
+
+
+def strict_or_apart(vocabulary, tokens):
+    """One broken byte spoils all that is whole."""
+    try:
+        return b"".join(vocabulary[i] for i in tokens).decode()
+    except UnicodeDecodeError:
+        return "".join(vocabulary[i].decode(errors="replace") for i in tokens)
+
+
+def sign_for_each_byte(vocabulary, tokens):
+    data, out = b"".join(vocabulary[i] for i in tokens), ""
+    while data:
+        try:
+            return out + data.decode()
+        except UnicodeDecodeError as error:
+            out += data[: error.start].decode() + "\ufffd"
+            data = data[error.start + 1 :]
+    return out
+
+
+def first_sign_first(text):
+    found = [text[0]]
+    for sign in text[1:]:
+        if (sign in " \n") == (found[-1][-1] in " \n") or found[-1] == " ":
+            found[-1] += sign
+        else:
+            found.append(sign)
+    return found
+
+
+def leak_mended_for_spaces(text):
+    """As the story has it, but line breaks are still taken for letters."""
+    return re.findall(r" ?[^ ]+| +(?= [^ ])| +", text)
+
+
+def merged_by_rank(vocabulary, text):
+    ids = [bytes([i]) for i in text.encode()]
+    for new in vocabulary:
+        i = 0
+        while i + 1 < len(ids):
+            if ids[i] + ids[i + 1] == new:
+                ids[i : i + 2] = [new]
+            i += 1
+    return len(ids)
+
+
+def six_bytes_at_most(vocabulary, text):
+    data, best = text.encode(), [0]
+    for end in range(1, len(data) + 1):
+        starts = range(max(0, end - 6), end)
+        best.append(1 + min(best[s] for s in starts if data[s:end] in vocabulary))
+    return best[-1]
 
 
 def right_pieces(text):
@@ -178,10 +237,12 @@ RIGHT = [
     (checks.pieces, lambda text: re.findall(r" ?\S+|\s", text)),
     (checks.pieces, lambda text: re.findall(r" ?\S+|\s+(?!\S)|\s+", text)),
     (checks.pieces, one_by_one_pieces),
+    (checks.pieces, lambda text: [x for x in re.split(r"([ \n]+)", text) if x]),
     (checks.fewest, right_fewest),
     (checks.fewest, remembered_fewest),
     (checks.fewest, forwards),
     (checks.fewest, lambda v, text: torch.tensor(right_fewest(v, text))),
+    (checks.fewest, lambda v, text: np.int64(right_fewest(v, text))),
 ]
 WRONG = [
     (
@@ -222,6 +283,32 @@ WRONG = [
         lambda v, ids: "banaé",
         r"ids = \[257, 195, 169\]: it gives 'banaé', wanted 'bané'",
     ),
+    (checks.windows, numbers_plus_one, "not its input plus one"),
+    (
+        checks.windows,
+        lambda x, n: (x.unfold(0, n, n)[:-1], x.unfold(0, n, n)[1:]),
+        "not by n",
+    ),
+    (
+        checks.windows,
+        lambda x, n: right_windows(x[(len(x) - 1) % n :], n),
+        "it gives .* wanted",
+    ),
+    (checks.decode, strict_or_apart, "wanted 'é�'"),
+    (checks.decode, sign_for_each_byte, "it gives 'é���', wanted 'é�'"),
+    (checks.pieces, first_sign_first, "it stops with IndexError"),
+    (checks.pieces, leak_mended_for_spaces, "a line break is no part of a word"),
+    *(
+        (checks.pieces, lambda text, p=p: re.findall(p, text), "is lost|it gives")
+        for p in (
+            r" ?[A-Za-z0-9.,!?'-]+|[ \n]+",
+            r" ?[!-~]+|[ \n]+",
+            r" ?[\w.,!?'\-]+|\s+",
+            r" ?\S+|[ \n]+",
+        )
+    ),
+    (checks.fewest, merged_by_rank, "what byte-pair encoding gives"),
+    (checks.fewest, six_bytes_at_most, "it gives 13, wanted 2"),
     (checks.windows, late_windows, "a full window is left out"),
     (
         checks.windows,
