@@ -15,6 +15,7 @@ from .artifacts import CACHE
 from .data import batches, pack, split, tiny_shakespeare
 from .tokenizers import BPETokenizer, CharTokenizer, gpt2_tokenizer, train_bpe
 from .dates import date_batches, dates
+from .block_attention import block_attention
 from .attention import (
     MultiHeadAttention,
     attention,

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import Tensor, nn
 
+from .block_attention import block_attention
 from .inputs import (
     check_attention,
     check_features,
@@ -16,7 +17,7 @@ from .inputs import (
     check_whole,
 )
 
-ENGINES = ("fused", "explicit")
+ENGINES = ("fused", "explicit", "blocks")
 
 
 def softmax(scores: Tensor, dim: int = -1) -> Tensor:
@@ -124,8 +125,8 @@ class MultiHeadAttention(nn.Module):
     is allowed: `nn.MultiheadAttention` has it the other way round. `turn` rotates
     queries and keys by where they stand, as `rotary(...)` does; `bias` is added to the
     scores; with a `cache`, x goes on from the keys and values that it holds.
-    `engine` is "fused" or "explicit"; the explicit one passes its weights (b h t s)
-    through `self.pattern`, where a hook can read them. Each of `n_kv_heads` heads of
+    `engine` is "fused", "explicit" or "blocks"; the explicit one passes its weights
+    (b h t s) through `self.pattern`, where a hook can read them. Each of `n_kv_heads` heads of
     keys and values serves n_heads / n_kv_heads heads of queries (Ainslie et al. 2023).
     Raises ValueError for sizes that do not divide, tensors of other shapes, and for a
     context with a turn or a cache, which are x's own. Vaswani et al. 2017, sec. 3.2.2.
@@ -204,12 +205,13 @@ class MultiHeadAttention(nn.Module):
         return keys, values
 
     def attend(self, queries, keys, values, mask=None, bias=None) -> Tensor:
-        """The values (b h s d) averaged for each query (b h t d), by either engine."""
+        """The values (b h s d) averaged for each query (b h t d), by one of ENGINES."""
         if self.n_shared > 1:
             keys, values = (
                 repeat(x, "b h s d -> b (h g) s d", g=self.n_shared)
                 for x in (keys, values)
             )
-        if self.engine == "fused":
-            return fused_attention(queries, keys, values, mask, bias)
-        return self.pattern(attention_weights(queries, keys, mask, bias)) @ values
+        if self.engine == "explicit":
+            return self.pattern(attention_weights(queries, keys, mask, bias)) @ values
+        engine = fused_attention if self.engine == "fused" else block_attention
+        return engine(queries, keys, values, mask, bias)
