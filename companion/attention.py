@@ -125,9 +125,9 @@ class MultiHeadAttention(nn.Module):
     is allowed: `nn.MultiheadAttention` has it the other way round. `turn` rotates
     queries and keys by where they stand, as `rotary(...)` does; `bias` is added to the
     scores; with a `cache`, x goes on from the keys and values that it holds.
-    `engine` is "fused", "explicit" or "blocks"; the explicit one passes its weights
-    (b h t s) through `self.pattern`, where a hook can read them. Each of `n_kv_heads` heads of
-    keys and values serves n_heads / n_kv_heads heads of queries (Ainslie et al. 2023).
+    `engine` is one of ENGINES; the explicit one passes its weights (b h t s) through
+    `self.pattern`, where a hook can read them. Each of `n_kv_heads` heads of keys and
+    values serves n_heads / n_kv_heads heads of queries (Ainslie et al. 2023).
     Raises ValueError for sizes that do not divide, tensors of other shapes, and for a
     context with a turn or a cache, which are x's own. Vaswani et al. 2017, sec. 3.2.2.
     """

@@ -14,7 +14,7 @@ from .inputs import check_attention, check_whole
 
 
 def piece(x: Tensor | None, here: slice) -> Tensor | None:
-    """The keys `here` of a mask or a bias (... s), or its one column for all of them."""
+    """The keys `here` of a mask or a bias (... s), or its one column for all keys."""
     return x if x is None or x.size(-1) == 1 else x[..., here]
 
 
