@@ -11,6 +11,7 @@ from answers import (
     encoder_decoder,
     kv_cache,
     multi_head,
+    one_machine,
     positional_encodings,
     sampling,
     tokens,
@@ -30,6 +31,7 @@ CHAPTERS = (
     sampling,
     kv_cache,
     encoder_decoder,
+    one_machine,
 )
 RIGHT = [pair for chapter in CHAPTERS for pair in chapter.RIGHT]
 WRONG = [triple for chapter in CHAPTERS for triple in chapter.WRONG]

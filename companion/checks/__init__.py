@@ -6,6 +6,7 @@ from .compare import Mistake
 from .encoder_decoder import padded_loss, read_once, shifted, soft_targets
 from .kv_cache import in_place, place, talk, text_cost
 from .multi_head import head_parameters, induction_scores, merge_heads, split_heads
+from .one_machine import accumulated, block_operations, merge_all
 from .positional_encodings import buckets, neighbours, slopes
 from .sampling import crossing, dart, ending, write
 from .serving import cache_bytes, int8, ring

@@ -145,8 +145,9 @@ def describe(x) -> str:
             kind = str(x.dtype).removeprefix("torch.")
             return f"{'an' if kind[0] == 'i' else 'a'} {kind} tensor {tuple(x.shape)}"
         return f"tensor([{', '.join(map(number, x.double().tolist()))}])"
-    if isinstance(x, tuple) and any(isinstance(part, Tensor) for part in x):
-        return f"({', '.join(map(describe, x))})"
+    if isinstance(x, tuple | list) and any(isinstance(part, Tensor) for part in x):
+        inside = ", ".join(map(describe, x))
+        return f"[{inside}]" if isinstance(x, list) else f"({inside})"
     short = reprlib.Repr()
     short.maxstring = short.maxother = 60
     plain = isinstance(x, Real) and not isinstance(x, bool)
