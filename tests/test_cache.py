@@ -75,7 +75,7 @@ def in_pieces(gpt, tokens, caches, cuts=()):
 @given(
     kind=st.sampled_from(EXACT),
     positions=st.sampled_from(POSITIONS),
-    engine=st.sampled_from(["fused", "explicit"]),
+    engine=st.sampled_from(["fused", "explicit", "blocks"]),
     n_kv_heads=st.sampled_from([None, 1, 2]),
     n_sequences=st.integers(1, 3),
     n=st.integers(1, N),
@@ -97,7 +97,7 @@ def test_cached_logits_are_the_uncached_ones_however_the_prompt_is_cut(
     window=st.integers(1, N),
     n_sinks=st.integers(0, 4),
     positions=st.sampled_from(POSITIONS),
-    engine=st.sampled_from(["fused", "explicit"]),
+    engine=st.sampled_from(["fused", "explicit", "blocks"]),
     n_sequences=st.integers(1, 2),
     n=st.integers(1, N),
     cuts=cuts,
@@ -121,7 +121,7 @@ def test_a_sliding_window_is_the_model_that_sees_only_the_window_and_the_sinks(
 @settings(deadline=None, max_examples=300)
 @given(
     positions=st.sampled_from(POSITIONS),
-    engine=st.sampled_from(["fused", "explicit"]),
+    engine=st.sampled_from(["fused", "explicit", "blocks"]),
     n_kv_heads=st.sampled_from([None, 2]),
     steps=st.lists(
         st.tuples(

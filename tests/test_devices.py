@@ -42,7 +42,7 @@ from companion.positions import POSITIONS
 from companion.runs import Process
 
 META = torch.device("meta")
-ENGINES = ["fused", "explicit"]
+ENGINES = ["fused", "explicit", "blocks"]
 OPTIMIZERS = {"AdamW": lambda model: AdamW(model.parameters()), "Muon": muon}
 CACHES = {
     "concatenating": ConcatenatingCache,

@@ -97,7 +97,7 @@ def test_exercises_are_three_cells_a_question_a_stub_and_a_folded_solution(path)
         assert folded(solution) and not folded(stub)
         (name,) = re.findall(r"^def (my_\w+)\(", stub.source, re.M)
         body = f"    raise NotImplementedError\n\nchecks.{check[0]}({name})"
-        assert stub.source.endswith(body)
+        assert stub.source.endswith(body) and "import " not in stub.source
         assert question.cell_type == "markdown" and f"`{name}" in question.source
         assert stub.outputs[0].text == f"○ {check[0]}: yours to write\n"
 

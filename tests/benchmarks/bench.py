@@ -6,10 +6,13 @@ round; the ratio is the median over the rounds. Two threads, float32, on a CPU.
 
 import copy
 import json
+import multiprocessing
 import platform
+import resource
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -170,6 +173,30 @@ def lengths() -> dict:
     return pair(name, (20, 20), after(50), after(900), rounds=5)
 
 
+def attend(engine: str, n: int = 4096) -> tuple[float, float]:
+    """MB at their highest, and seconds, of a causal layer there and back, 4 heads."""
+    layer, x = (
+        companion.MultiHeadAttention(256, 4, engine=engine),
+        torch.randn(1, n, 256),
+    )
+    mask, before = companion.causal_mask(n), resource.getrusage(resource.RUSAGE_SELF)
+    took = seconds(lambda: layer(x, mask=mask).sum().backward())
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before.ru_maxrss
+    unit = 2**20 if platform.system() == "Darwin" else 2**10
+    return most / unit, took
+
+
+def memory() -> list[dict]:
+    """Attention of 4,096 tokens, each engine in a new process, whose highest counts."""
+    fresh, rows = multiprocessing.get_context("spawn"), []
+    for engine in ("blocks", "explicit", "fused"):
+        with ProcessPoolExecutor(1, mp_context=fresh) as one:
+            megabytes, took = one.submit(attend, engine).result()
+        rows.append({"name": engine, "megabytes": megabytes, "seconds": took})
+        print(f"attention, 4,096 tokens, {engine}: {megabytes:,.0f} MB, {took:.2f} s")
+    return rows
+
+
 def validation_loss(model: companion.GPT) -> float:
     text = companion.tiny_shakespeare()
     tokens = torch.tensor(companion.CharTokenizer(text).encode(text))
@@ -222,13 +249,15 @@ def show(row: dict) -> None:
 def main() -> None:
     torch.set_num_threads(2)
     torch.manual_seed(0)
-    runners = race()
+    kept, runners = memory(), race()
     rows = [training(), *decoding(), *streams(), lengths()]
     for row in rows:
         show(row)
     OUTPUT.parent.mkdir(exist_ok=True)
     machine = {"machine": platform.processor() or platform.machine(), "threads": 2}
-    OUTPUT.write_text(json.dumps({**machine, "rows": rows, "race": runners}, indent=1))
+    OUTPUT.write_text(
+        json.dumps({**machine, "rows": rows, "race": runners, "memory": kept}, indent=1)
+    )
 
 
 if __name__ == "__main__":
