@@ -31,14 +31,19 @@ def block_operations(answer) -> None:
             "two matrices of the feed-forward layer: a gated one has three": (
                 other(gated=2)
             ),
-            "one product of attention is counted: scores, and mixing the values": (
-                other(scores=1)
-            ),
+            "half of the scores and mixing: these are two products of (t, t), and a"
+            " mask saves nothing": other(scores=1),
             "three products of attention are counted: values are not multiplied with"
             " keys": other(scores=3),
             "the output projection is missing": other(full=1),
             "keys and values are as wide as queries here: they have n_kv_heads heads": (
                 lambda t, d, h, kv, f: right(t, d, h, h, f)
+            ),
+            "forward and backward: only forward is asked for": other(each=6),
+            "n_kv_heads / n_heads is upside down, or left out of one of the two": (
+                lambda t, d, h, kv, f: (
+                    2 * t * d * d * (2 + 2 * h / kv) + 4 * t * t * d + 6 * t * d * f
+                )
             ),
             "the scores shrink with the heads of keys: every query head has its own": (
                 lambda t, d, h, kv, f: right(t, d, h, kv, f, scores=2 * kv / h)
@@ -80,10 +85,26 @@ def merge_all(answer) -> None:
             top, total, out = new, one * total + two * n, one * out + two * x
         return out / total
 
+    def no_maximum(largest, totals, outs, top=0.0):
+        grow = (largest - top).exp()
+        total = (grow * totals).sum(0)
+        return torch.where(total > 0, (grow * outs).sum(0) / total, 0.0)
+
+    def one_for_all(largest, totals, outs):
+        return no_maximum(largest, totals, outs, largest.max().clamp(min=-1e30))
+
+    def by_largest(largest, totals, outs):
+        means = outs / totals.clamp(min=1e-9)
+        return (torch.softmax(largest, 0).nan_to_num() * means).sum(0)
+
+    far = pieces(3, 2, 5, 8)
+    far[0][:, 0] += 200
+    far[0][:, 1] -= 200
     compare(
         answer,
         right,
         [
+            far,
             pieces(3, 2, 4, 0),
             pieces(2, 3, 5, 2, [(0, 0), (1, 0), (1, 2)]),
             pieces(4, 1, 2, 4, [0, 1]),
@@ -95,6 +116,10 @@ def merge_all(answer) -> None:
             "the mean of the pieces' answers: a piece with larger scores counts more": (
                 lambda _, totals, outs: (outs / totals.clamp(min=1e-9)).mean(0)
             ),
+            "exp overflows: subtract the largest score first": no_maximum,
+            "one largest for all queries: each query has its own": one_for_all,
+            "the pieces' means are weighted by the largest scores alone: a piece counts"
+            " by its whole sum": by_largest,
             "the pieces are added as they are: each has had another largest score"
             " subtracted": lambda *case: right(*case, power=(0, 0)),
             "the outputs shrink, the sums do not: both were made with the same"
@@ -109,28 +134,40 @@ def merge_all(answer) -> None:
 def accumulated(answer) -> None:
     """`answer(surprises, real)`: the mean of all surprises (b t) that are real."""
 
-    def case(*sizes, seed):
-        places = [torch.arange(b * t).view(b, t) for b, t, _ in sizes]
-        real = [x % x.shape[1] < n for x, (*_, n) in zip(places, sizes, strict=True)]
-        return [draw(*x.shape, seed=seed + len(x)).abs() for x in places], real
+    def case(*pieces, seed):
+        """For each piece the width and the real tokens of each of its texts."""
+        real = [
+            torch.arange(t)[None] < torch.tensor(lengths)[:, None]
+            for t, lengths in pieces
+        ]
+        return [draw(*x.shape, seed=seed + len(x)).abs() for x in real], real
 
     def right(surprises, real):
         total = sum((x * r).sum() for x, r in zip(surprises, real, strict=True))
-        return total / sum(r.sum() for r in real)
+        return float(total / sum(r.sum() for r in real))
 
     def mean_of_means(surprises, real):
         pairs = zip(surprises, real, strict=True)
-        return sum(x[r].mean() for x, r in pairs) / len(real)
+        return float(sum(x[r].mean() for x, r in pairs) / len(real))
 
     def with_padding(surprises, real):
-        return torch.cat([x.flatten() for x in surprises]).mean()
+        return float(torch.cat([x.flatten() for x in surprises]).mean())
+
+    def texts_first(surprises, real):
+        n = sum(r.sum() for r in real)
+        pairs = zip(surprises, real, strict=True)
+        return float(sum(mean_of_means([*x], [*r]) * r.sum() for x, r in pairs) / n)
+
+    def first_length(surprises, real):
+        cut = [r[:1].expand_as(r) for r in real]
+        return right(surprises, cut)
 
     compare(
         answer,
         right,
         [
-            case((2, 3, 1), (3, 5, 4), seed=0),
-            case((3, 4, 2), (1, 7, 6), (2, 2, 1), seed=9),
+            case((3, [1, 3]), (5, [4, 2, 5]), seed=0),
+            case((4, [2, 1, 4]), (7, [6]), (2, [1, 2]), seed=9),
         ],
         {
             "this is the mean of the pieces' means: a piece with few real tokens counts"
@@ -143,9 +180,14 @@ def accumulated(answer) -> None:
             ),
             "this is a sum: divide by the number of real tokens": (
                 lambda surprises, real: (
-                    right(surprises, real) * sum(r.sum() for r in real)
+                    right(surprises, real) * float(sum(r.sum() for r in real))
                 )
             ),
+            "all texts of a piece are cut like its first: each has its own": (
+                first_length
+            ),
+            "each text's mean is taken first, then weighted by its piece: a short text"
+            " counts as much as a long one": texts_first,
             "each text's mean is taken first: a short text counts as much as a long"
             " one": (
                 lambda surprises, real: mean_of_means(

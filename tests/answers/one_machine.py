@@ -44,6 +44,35 @@ def right_accumulated(surprises, real):
     return torch.cat([x[r] for x, r in zip(surprises, real, strict=True)]).mean()
 
 
+def no_maximum(largest, totals, outs):
+    grow = largest.exp()
+    total = (grow * totals).sum(0)
+    return torch.where(total > 0, (grow * outs).sum(0) / total, 0.0)
+
+
+def one_maximum(largest, totals, outs):
+    top = largest.max().clamp(min=-1e30)
+    return no_maximum(largest - top, totals, outs)
+
+
+def softmax_of_largest(largest, totals, outs):
+    shares = torch.softmax(largest, 0).nan_to_num()
+    return (shares * outs / totals.clamp(min=1e-9)).sum(0)
+
+
+def like_the_first(surprises, real):
+    cut = [r[0].expand(r.shape) for r in real]
+    return right_accumulated(surprises, cut)
+
+
+def weighted_by_piece(surprises, real):
+    total = 0.0
+    for x, r in zip(surprises, real, strict=True):
+        means = torch.stack([a[b].mean() for a, b in zip(x, r, strict=True)])
+        total += means.mean() * r.sum()
+    return total / sum(r.sum() for r in real)
+
+
 RIGHT = [
     (checks.block_operations, right_operations),
     (
@@ -56,6 +85,7 @@ RIGHT = [
     (checks.merge_all, merge_by_logs),
     (checks.merge_all, lambda *case: right_merge(*(x.flip(0) for x in case))),
     (checks.accumulated, right_accumulated),
+    (checks.accumulated, lambda *case: right_accumulated(*case).item()),
 ]
 WRONG = [
     (
@@ -84,6 +114,21 @@ WRONG = [
         "output projection is missing",
     ),
     (checks.merge_all, merge_two_at_a_time, "a piece without keys"),
+    (checks.merge_all, no_maximum, "exp overflows"),
+    (checks.merge_all, one_maximum, "each query has its own"),
+    (checks.merge_all, softmax_of_largest, "by its whole sum"),
+    (checks.accumulated, like_the_first, "cut like its first"),
+    (checks.accumulated, weighted_by_piece, "weighted by its piece"),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: 3 * right_operations(t, d, h, kv, f),
+        "only forward",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) - 2 * t * t * d,
+        "a mask saves nothing",
+    ),
     (checks.merge_all, no_care, "a query without any key"),
     (
         checks.merge_all,
