@@ -140,7 +140,9 @@ def accumulated(answer) -> None:
             torch.arange(t)[None] < torch.tensor(lengths)[:, None]
             for t, lengths in pieces
         ]
-        return [draw(*x.shape, seed=seed + len(x)).abs() for x in real], real
+        found = [draw(*x.shape, seed=seed + len(x)).abs() for x in real]
+        found[0][0, 0] = 0  # a token that was certain
+        return found, real
 
     def right(surprises, real):
         total = sum((x * r).sum() for x, r in zip(surprises, real, strict=True))
@@ -167,7 +169,7 @@ def accumulated(answer) -> None:
         right,
         [
             case((3, [1, 3]), (5, [4, 2, 5]), seed=0),
-            case((4, [2, 1, 4]), (7, [6]), (2, [1, 2]), seed=9),
+            case((4, [2, 1, 4]), (7, [6]), (2, [1, 2]), (2, [0]), seed=9),
         ],
         {
             "this is the mean of the pieces' means: a piece with few real tokens counts"
