@@ -185,6 +185,20 @@ class RaggedCache(PreallocatedCache):
             kept[..., len(self) - len(stale) : len(self), :].masked_fill_(hidden, 0)
         return self.read()
 
+    def put(self, row: int, cache: Cache) -> None:
+        """Let stream `row` go on from what a cache of one stream holds: a copy."""
+        if not 0 <= row < len(self.lengths):
+            raise ValueError(
+                f"row {row} does not lie within 0 to {len(self.lengths) - 1}"
+            )
+        (keys, values), n = cache.read(), len(cache)
+        if self.keys is None:
+            many = (len(self.lengths), -1, -1, -1)
+            self._make_room(keys.expand(many), values.expand(many))
+        for kept, new in ((self.keys, keys), (self.values, values)):
+            kept[row, :, :n] = new[0]
+        self.lengths = self.lengths.index_fill(0, torch.tensor(row), n)
+
     def truncate(self, lengths: Tensor) -> None:
         """Keep only the first `lengths` (b) positions of each stream.
 
