@@ -89,3 +89,5 @@ from .sampling import (
     top_k,
     top_p,
 )
+from .speculation import LookUp, Smaller, speculate
+from .serving import Request, Server

@@ -14,6 +14,7 @@ from answers import (
     one_machine,
     positional_encodings,
     sampling,
+    serving,
     tokens,
     training,
 )
@@ -30,6 +31,7 @@ CHAPTERS = (
     training,
     sampling,
     kv_cache,
+    serving,
     encoder_decoder,
     one_machine,
 )

@@ -192,7 +192,7 @@ def test_modules_import_only_from_those_above_them():
         "inputs", "artifacts", "data", "tokenizers", "dates", "block_attention",
         "attention", "positions", "cache", "blocks", "models", "encoder_decoder",
         "optimizers", "training", "checkpoints", "recipes", "runs", "sampling",
-        "plots", "checks", "notebook",
+        "speculation", "serving", "plots", "checks", "notebook",
     ]  # fmt: skip
     for path in (ROOT / "companion").rglob("*.py"):
         inside = path.parent.name == "checks"

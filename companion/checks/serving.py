@@ -1,8 +1,10 @@
 """Checks of chapter 10."""
 
+import functools
+
 import torch
 
-from ..cache import SlidingWindowCache, quantize
+from ..cache import quantize
 from .compare import compare, draw
 
 
@@ -102,37 +104,118 @@ def int8(answer) -> None:
     )
 
 
-def ring(answer) -> None:
-    """`answer(n_seen, window)`: the positions in the slots of a ring, from slot 0."""
+def waits(answer) -> None:
+    """`answer(arrivals, lengths, n_rows)`: from each arrival to its answer's end."""
 
-    def right(n_seen, window):
-        kept = SlidingWindowCache(window)
-        kept.append(*torch.zeros(2, 1, 1, n_seen - 1, 1))
-        return kept.key_positions(1).tolist()
+    def right(arrivals, lengths, n_rows, since=True, idle=True):
+        free, found = [0] * n_rows, []
+        for at, n in zip(arrivals, lengths, strict=True):
+            row = free.index(min(free))
+            free[row] = (max(free[row], at) if idle else free[row]) + n
+            found.append(free[row] - at * since)
+        return found
+
+    def slowest(arrivals, lengths, n_rows):
+        now, found = 0, []
+        while len(found) < len(arrivals):
+            i = len(found)
+            now = max(now, arrivals[i])
+            batch = [j for j in range(i, len(arrivals)) if arrivals[j] <= now][:n_rows]
+            found += [now + lengths[j] - arrivals[j] for j in batch]
+            now += max(lengths[j] for j in batch)
+        return found
+
+    def in_turn(arrivals, lengths, n_rows):
+        free, found = [0] * n_rows, []
+        for i, (at, n) in enumerate(zip(arrivals, lengths, strict=True)):
+            free[i % n_rows] = max(free[i % n_rows], at) + n
+            found.append(free[i % n_rows] - at)
+        return found
 
     compare(
         answer,
         right,
-        [(3, 4), (4, 4), (6, 4), (13, 5)],
+        [
+            ([0, 0, 1, 2], [4, 1, 2, 3], 2),
+            ([0, 1, 1, 3, 40, 41, 41], [9, 2, 5, 3, 6, 1, 4], 3),
+            ([2, 3, 11], [3, 4, 5], 1),
+        ],
         {
-            "in order of time: position p lies in slot p % window": (
-                lambda n, w: list(range(max(0, n - w), n))
+            "a batch waits for its slowest: a free row takes the next at once": slowest,
+            "rows are taken in turn: the one that is free first takes the next": (
+                in_turn
             ),
-            "the first ones stay: the newest takes the place of the oldest": (
-                lambda n, w: list(range(min(n, w)))
+            "these are the times of the ends: take the arrival away": (
+                lambda *case: right(*case, since=False)
             ),
-            "one too far: after n_seen positions the last is n_seen - 1": (
-                lambda n, w: right(n + 1, w)
+            "a row starts before the request is there: it waits for the arrival": (
+                lambda *case: right(*case, idle=False)
             ),
-            "these are slots, not the positions in them": (
-                lambda n, w: [p % w for p in range(max(0, n - w), n)]
+            "this ends where the answer begins: its own passes belong to the wait": (
+                lambda arrivals, lengths, n: [
+                    wait - length
+                    for wait, length in zip(
+                        right(arrivals, lengths, n), lengths, strict=True
+                    )
+                ]
             ),
-            "these are all positions: a ring has `window` slots": (
-                lambda n, w: list(range(n))
+            "there is one row: n_rows answers go on at once": (
+                lambda arrivals, lengths, n: right(arrivals, lengths, 1)
             ),
-            "an unused slot is not to be listed": (
-                lambda n, w: right(n, w) + [None] * (w - n)
+            "nobody waits for a row: there are n_rows of them": (
+                lambda arrivals, lengths, n: list(lengths)
             ),
         },
-        "ring: the newest lies where the oldest lay",
+        "waits: the row that is free first, from the arrival on",
+    )
+
+
+def guess_chances(answer) -> None:
+    """`answer(logits, guess_logits, t)`: (v) to keep each guess, (v) to draw anew."""
+
+    def right(logits, guess_logits, t, kept=None, anew=None, power=-1):
+        p, q = logits.softmax(-1), (guess_logits * t**power).softmax(-1)
+        more = (p - q).clamp(min=0)
+        more = more / more.sum() if more.sum() > 0 else p
+        keep = (p / q).clamp(max=1)
+        return kept(p, q) if kept else keep, anew(p, q) if anew else more
+
+    def other(**changed):
+        return functools.partial(right, **changed)
+
+    same = draw(6, seed=3)
+    compare(
+        answer,
+        right,
+        [
+            (2 * draw(4, seed=1), draw(4, seed=2), 0.7),
+            (draw(5, seed=4), 3 * draw(5, seed=5), 2.0),
+            (same, same, 1.0),
+        ],
+        {
+            "one draws anew from p itself: what q gave already comes twice": (
+                other(anew=lambda p, q: p)
+            ),
+            "what is drawn from doesn't sum to 1: divide it by its sum": (
+                other(anew=lambda p, q: (p - q).clamp(min=0))
+            ),
+            "p - q is below 0 somewhere: no chance is": (
+                other(anew=lambda p, q: p - q)
+            ),
+            "a chance above 1: min(1, p / q)": other(kept=lambda p, q: p / q),
+            "p and q are exchanged: keep with min(1, p / q)": (
+                other(kept=lambda p, q: (q / p).clamp(max=1))
+            ),
+            "this is the chance that a guess is drawn and kept: it was drawn already": (
+                other(kept=torch.minimum)
+            ),
+            "the guesses' logits are divided by t": other(power=0),
+            "the logits are multiplied by t: divide them": other(power=1),
+            "where p and q agree, 0 / 0 is no number: give p then": (
+                other(
+                    anew=lambda p, q: (p - q).clamp(min=0) / (p - q).clamp(min=0).sum()
+                )
+            ),
+        },
+        "guess_chances: kept with min(1, p / q), else drawn from what p has more",
     )

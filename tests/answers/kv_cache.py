@@ -350,11 +350,6 @@ def integers(x):
     return (x / x.abs().amax(-1, keepdim=True) * 127).round()
 
 
-def right_ring(n_seen, window):
-    slots = {p % window: p for p in range(n_seen)}
-    return [slots[slot] for slot in sorted(slots)]
-
-
 RIGHT = [
     (checks.cache_bytes, right_bytes),
     (checks.cache_bytes, divided_bytes),
@@ -374,9 +369,6 @@ RIGHT = [
     (checks.talk, lambda *case: torch.tensor(right_talk(*case))),
     (checks.int8, right_int8),
     (checks.int8, lambda x: right_int8(x.double())),
-    (checks.ring, right_ring),
-    (checks.ring, lambda n, w: tuple(right_ring(n, w))),
-    (checks.ring, lambda n, w: torch.tensor(right_ring(n, w))),
 ]
 WRONG = [
     (checks.cache_bytes, lambda *x: right_bytes(*x) // 2, "keys and values"),
@@ -566,15 +558,4 @@ WRONG = [
     (checks.int8, lambda x: integers(x).to(torch.int8), "multiply them"),
     (checks.int8, companion.quantize, "give their product"),
     (checks.int8, lambda x: x.clone(), "nothing is rounded"),
-    (checks.ring, lambda n, w: list(range(n))[-w:], "order of time"),
-    (checks.ring, lambda n, w: list(range(n))[:w], "newest takes the place"),
-    (checks.ring, lambda n, w: right_ring(n + 1, w), "one too far"),
-    (checks.ring, lambda n, w: [p % w for p in range(n)][-w:], "are slots"),
-    (checks.ring, lambda n, w: list(range(n)), "these are all positions"),
-    (
-        checks.ring,
-        lambda n, w: [*right_ring(n, w), *[None] * (w - n)],
-        "not to be listed",
-    ),
-    (checks.ring, lambda n, w: set(range(n)[-w:]), "for n = 3, w = 4: it gives {0"),
 ]
