@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .cache import RaggedCache
-from .inputs import check_tensor, check_whole, given
+from .inputs import check_tensor, check_whole
 from .models import evaluating
 from .sampling import check_prompt, greedy
 
@@ -115,8 +115,12 @@ class Server:
         request = self.rows[row]
         try:
             new = request.choose(logits[None])
-            if new.shape != (1,) or not 0 <= int(new) < logits.numel():
-                raise ValueError(f"choose gives {given(new)}; it must be one token (1)")
+            check_tensor("integers", "b", new=new)
+            if len(new) != 1 or not 0 <= int(new) < logits.numel():
+                raise ValueError(
+                    f"choose gives {new.tolist()}; it must be one token, from 0 to"
+                    f" {logits.numel() - 1}"
+                )
             request.written.append(int(new))
         except Exception as reason:  # a sampler is the asker's own code
             request.error = reason
