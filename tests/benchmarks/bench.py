@@ -8,12 +8,14 @@ import copy
 import json
 import multiprocessing
 import platform
+import random
 import resource
 import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,6 +24,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 import companion
+from companion.notebook import trained
 
 logging.set_verbosity_error()
 OUTPUT = Path(__file__).parent.parent.parent / "build" / "bench.json"
@@ -153,6 +156,65 @@ def streams() -> list[dict]:
     ]
 
 
+def serving(n_rows: int = 8) -> dict:
+    """32 requests in `n_rows` rows, against batches of as many, padded on the left."""
+    config, draw = companion.GPTConfig(), random.Random(0)
+    ours, theirs = companion.GPT(config).eval(), reference(config).eval()
+    sizes = [(draw.randint(4, 64), draw.randint(8, 96)) for _ in range(32)]
+    prompts = [torch.randint(config.d_vocab, (length,)) for length, _ in sizes]
+
+    def serve():
+        server = companion.Server(ours, n_rows)
+        for prompt, (_, n_new) in zip(prompts, sizes, strict=True):
+            server.submit(companion.Request(prompt, n_new))
+        server.run()
+
+    @torch.inference_mode()
+    def in_batches():
+        for i in range(0, 32, n_rows):
+            flipped = [prompt.flip(0) for prompt in prompts[i : i + n_rows]]
+            padded = torch.nn.utils.rnn.pad_sequence(flipped, True, -1).flip(1)
+            n_new = max(n for _, n in sizes[i : i + n_rows])
+            theirs.generate(
+                padded.clamp(min=0), attention_mask=(padded >= 0).long(),
+                max_new_tokens=n_new, min_new_tokens=n_new, do_sample=False,
+                pad_token_id=0, use_cache=True,
+            )  # fmt: skip
+
+    n = sum(n for _, n in sizes)
+    name = f"32 requests in {n_rows} rows, against transformers, padded on the left"
+    return pair(name, (n, n), serve, in_batches)
+
+
+def speculation() -> list[dict]:
+    """Guesses of a one-layer model for chapter 05's, and look-up in a text that loops."""
+    text, fast = companion.tiny_shakespeare(), companion.RECIPES["fast"]
+    tokens = torch.tensor(companion.CharTokenizer(text).encode(text))
+    learned, validation = companion.split(tokens)
+    small = companion.GPT(replace(fast.config, d_model=32, n_heads=2, n_layers=1))
+    data = companion.batches(learned, batch_size=24, context_length=64, n_steps=150)
+    companion.train(small, companion.muon(small), data)
+    rows = []
+    for name, model, prompt, guess in (
+        ("chapter 05's model", trained(), validation[:20], companion.Smaller(small)),
+        ("GPT-2's shape, a loop", companion.GPT(companion.GPTConfig()).eval(),
+         torch.arange(20), companion.LookUp(50_257)),
+    ):  # fmt: skip
+        passes = len([*companion.speculate(model, prompt, 44, guess)])
+        name = f"speculation, {name}, {44 / passes:.1f} tokens a pass, against none"
+        ours = partial(speculated, model, prompt, guess)
+        rows.append(pair(name, (44, 44), ours, partial(generated, model, prompt)))
+    return rows
+
+
+def speculated(model, prompt, guess):
+    return list(companion.speculate(model, prompt, 44, guess))
+
+
+def generated(model, prompt):
+    return list(companion.generate(model, prompt, 44))
+
+
 @torch.inference_mode()
 def lengths() -> dict:
     """A token after 50 cached ones, against a token after 900: time grows by..."""
@@ -251,6 +313,7 @@ def main() -> None:
     torch.manual_seed(0)
     kept, runners = memory(), race()
     rows = [training(), *decoding(), *streams(), lengths()]
+    rows += [serving(), *speculation()]
     for row in rows:
         show(row)
     OUTPUT.parent.mkdir(exist_ok=True)
