@@ -187,7 +187,7 @@ def serving(n_rows: int = 8) -> dict:
 
 
 def speculation() -> list[dict]:
-    """Guesses of a one-layer model for chapter 05's, and look-up in a text that loops."""
+    """A one-layer model guesses for chapter 05's; look-up in a text that loops."""
     text, fast = companion.tiny_shakespeare(), companion.RECIPES["fast"]
     tokens = torch.tensor(companion.CharTokenizer(text).encode(text))
     learned, validation = companion.split(tokens)
