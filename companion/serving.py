@@ -73,7 +73,7 @@ class Server:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """A token for each stream: those from the queue first, then all in one pass."""
+        """One pass for all that are going; then free rows take from the queue."""
         going = [row for row, request in enumerate(self.rows) if request]
         with evaluating(self.model):
             if going:

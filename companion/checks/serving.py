@@ -125,6 +125,11 @@ def waits(answer) -> None:
             now += max(lengths[j] for j in batch)
         return found
 
+    def shortest_first(arrivals, lengths, n_rows):
+        order = sorted(range(len(arrivals)), key=lambda i: (arrivals[i], lengths[i]))
+        found = right([arrivals[i] for i in order], [lengths[i] for i in order], n_rows)
+        return [wait for _, wait in sorted(zip(order, found, strict=True))]
+
     def in_turn(arrivals, lengths, n_rows):
         free, found = [0] * n_rows, []
         for i, (at, n) in enumerate(zip(arrivals, lengths, strict=True)):
@@ -139,12 +144,15 @@ def waits(answer) -> None:
             ([0, 0, 1, 2], [4, 1, 2, 3], 2),
             ([0, 1, 1, 3, 40, 41, 41], [9, 2, 5, 3, 6, 1, 4], 3),
             ([2, 3, 11], [3, 4, 5], 1),
+            ([0, 0, 0, 0], [5, 2, 9, 4], 1),
+            ([0, 0, 0, 0], [5, 2, 9, 1], 2),
         ],
         {
             "a batch waits for its slowest: a free row takes the next at once": slowest,
             "rows are taken in turn: the one that is free first takes the next": (
                 in_turn
             ),
+            "the shortest goes first: the queue is served in order": shortest_first,
             "these are the times of the ends: take the arrival away": (
                 lambda *case: right(*case, since=False)
             ),
@@ -191,6 +199,7 @@ def guess_chances(answer) -> None:
             (2 * draw(4, seed=1), draw(4, seed=2), 0.7),
             (draw(5, seed=4), 3 * draw(5, seed=5), 2.0),
             (same, same, 1.0),
+            (same, same, 0.5),
         ],
         {
             "one draws anew from p itself: what q gave already comes twice": (

@@ -51,6 +51,14 @@ def slowest_waits(arrivals, lengths, n_rows):
     return waits
 
 
+def shortest_first(arrivals, lengths, n_rows):
+    order = sorted(range(len(arrivals)), key=lambda i: (arrivals[i], lengths[i]))
+    waits = right_waits(
+        [arrivals[i] for i in order], [lengths[i] for i in order], n_rows
+    )
+    return [waits[order.index(i)] for i in range(len(order))]
+
+
 def right_int8(x):
     scale = x.abs().amax(-1, keepdim=True) / 127
     return (x / scale).round() * scale
@@ -84,6 +92,7 @@ RIGHT = [
 WRONG = [
     (checks.waits, slowest_waits, "takes the next at once"),
     (checks.waits, lambda a, n, rows: [*n], "nobody waits"),
+    (checks.waits, shortest_first, "served in order"),
     (checks.waits, lambda a, n, rows: right_waits(a, n, 1), "there is one row"),
     (
         checks.waits,
