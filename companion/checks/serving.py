@@ -104,77 +104,53 @@ def int8(answer) -> None:
     )
 
 
-def waits(answer) -> None:
-    """`answer(arrivals, lengths, n_rows)`: from each arrival to its answer's end."""
+def blocks_in_use(answer) -> None:
+    """`answer(n_shared, lengths, size)`: blocks of talks that begin alike."""
 
-    def right(arrivals, lengths, n_rows, since=True, idle=True):
-        free, found = [0] * n_rows, []
-        for at, n in zip(arrivals, lengths, strict=True):
-            row = free.index(min(free))
-            free[row] = (max(free[row], at) if idle else free[row]) + n
-            found.append(free[row] - at * since)
-        return found
-
-    def slowest(arrivals, lengths, n_rows):
-        now, found = 0, []
-        while len(found) < len(arrivals):
-            i = len(found)
-            now = max(now, arrivals[i])
-            batch = [j for j in range(i, len(arrivals)) if arrivals[j] <= now][:n_rows]
-            found += [now + lengths[j] - arrivals[j] for j in batch]
-            now += max(lengths[j] for j in batch)
-        return found
-
-    def shortest_first(arrivals, lengths, n_rows):
-        order = sorted(range(len(arrivals)), key=lambda i: (arrivals[i], lengths[i]))
-        found = right([arrivals[i] for i in order], [lengths[i] for i in order], n_rows)
-        return [wait for _, wait in sorted(zip(order, found, strict=True))]
-
-    def in_turn(arrivals, lengths, n_rows):
-        free, found = [0] * n_rows, []
-        for i, (at, n) in enumerate(zip(arrivals, lengths, strict=True)):
-            free[i % n_rows] = max(free[i % n_rows], at) + n
-            found.append(free[i % n_rows] - at)
-        return found
+    def right(n_shared, lengths, size, shared=None):
+        shared = n_shared // size if shared is None else shared
+        return shared + sum(-(-n // size) - shared for n in lengths)
 
     compare(
         answer,
         right,
-        [
-            ([0, 0, 1, 2], [4, 1, 2, 3], 2),
-            ([0, 1, 1, 3, 40, 41, 41], [9, 2, 5, 3, 6, 1, 4], 3),
-            ([2, 3, 11], [3, 4, 5], 1),
-            ([0, 0, 0, 0], [5, 2, 9, 4], 1),
-            ([0, 0, 0, 0], [5, 2, 9, 1], 2),
-        ],
+        [(40, [70, 45, 48], 16), (32, [33, 64], 8), (5, [30, 6, 20, 21], 7)],
         {
-            "a batch waits for its slowest: a free row takes the next at once": slowest,
-            "rows are taken in turn: the one that is free first takes the next": (
-                in_turn
+            "nothing is shared: full blocks of the shared tokens are there once": (
+                lambda n, lengths, size: right(n, lengths, size, 0)
             ),
-            "the shortest goes first: the queue is served in order": shortest_first,
-            "these are the times of the ends: take the arrival away": (
-                lambda *case: right(*case, since=False)
+            "a block that is not full of shared tokens is shared: each talk writes its"
+            " own tokens into it": (
+                lambda n, lengths, size: right(n, lengths, size, -(-n // size))
             ),
-            "a row starts before the request is there: it waits for the arrival": (
-                lambda *case: right(*case, idle=False)
+            "the last block of a talk counts, however few tokens it holds": (
+                lambda n, lengths, size: (
+                    n // size + sum(x // size - n // size for x in lengths)
+                )
             ),
-            "this ends where the answer begins: its own passes belong to the wait": (
-                lambda arrivals, lengths, n: [
-                    wait - length
-                    for wait, length in zip(
-                        right(arrivals, lengths, n), lengths, strict=True
-                    )
-                ]
+            "a talk whose last block is full needs no other": (
+                lambda n, lengths, size: (
+                    n // size + sum(x // size + 1 - n // size for x in lengths)
+                )
             ),
-            "there is one row: n_rows answers go on at once": (
-                lambda arrivals, lengths, n: right(arrivals, lengths, 1)
+            "the shared blocks are left out: they are in use, once": (
+                lambda n, lengths, size: right(n, lengths, size) - n // size
             ),
-            "nobody waits for a row: there are n_rows of them": (
-                lambda arrivals, lengths, n: list(lengths)
+            "the shared tokens beyond full blocks lie in each talk's own blocks": (
+                lambda n, lengths, size: (
+                    n // size + sum(-(-(x - n) // size) for x in lengths)
+                )
+            ),
+            "these are slots: divide by `size`": (
+                lambda n, lengths, size: n + sum(x - n for x in lengths)
+            ),
+            "all talks are joined: no two share a block at their ends": (
+                lambda n, lengths, size: (
+                    n // size + -(-sum(x - n // size * size for x in lengths) // size)
+                )
             ),
         },
-        "waits: the row that is free first, from the arrival on",
+        "blocks_in_use: full shared blocks once, all others for each talk",
     )
 
 
@@ -184,22 +160,20 @@ def guess_chances(answer) -> None:
     def right(logits, guess_logits, t, kept=None, anew=None, power=-1):
         p, q = logits.softmax(-1), (guess_logits * t**power).softmax(-1)
         more = (p - q).clamp(min=0)
-        more = more / more.sum() if more.sum() > 0 else p
+        more = more / more.sum()
         keep = (p / q).clamp(max=1)
         return kept(p, q) if kept else keep, anew(p, q) if anew else more
 
     def other(**changed):
         return functools.partial(right, **changed)
 
-    same = draw(6, seed=3)
     compare(
         answer,
         right,
         [
             (2 * draw(4, seed=1), draw(4, seed=2), 0.7),
             (draw(5, seed=4), 3 * draw(5, seed=5), 2.0),
-            (same, same, 1.0),
-            (same, same, 0.5),
+            (draw(6, seed=3), draw(6, seed=6), 1.0),
         ],
         {
             "one draws anew from p itself: what q gave already comes twice": (
@@ -220,11 +194,6 @@ def guess_chances(answer) -> None:
             ),
             "the guesses' logits are divided by t": other(power=0),
             "the logits are multiplied by t: divide them": other(power=1),
-            "where p and q agree, 0 / 0 is no number: give p then": (
-                other(
-                    anew=lambda p, q: (p - q).clamp(min=0) / (p - q).clamp(min=0).sum()
-                )
-            ),
         },
         "guess_chances: kept with min(1, p / q), else drawn from what p has more",
     )

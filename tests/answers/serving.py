@@ -1,7 +1,5 @@
 """Right and wrong answers to the exercises of chapter 10."""
 
-import heapq
-
 import torch
 
 from companion import checks
@@ -11,52 +9,22 @@ def right_bytes(n_layers, n_tokens, d_model, n_heads, n_kv_heads, n_bytes):
     return 2 * n_layers * n_tokens * d_model * n_kv_heads // n_heads * n_bytes
 
 
-def right_waits(arrivals, lengths, n_rows):
-    """With a heap of the times at which rows are free."""
-    free = [0] * n_rows
-    waits = []
-    for at, n in zip(arrivals, lengths, strict=True):
-        end = max(heapq.heappop(free), at) + n
-        heapq.heappush(free, end)
-        waits.append(end - at)
-    return waits
+def right_blocks(n_shared, lengths, size):
+    """Every block by its number: shared ones are the same in all talks."""
+    blocks = set()
+    for talk, n in enumerate(lengths):
+        for start in range(0, n, size):
+            common = start + size <= n_shared
+            blocks.add((None if common else talk, start))
+    return len(blocks)
 
 
-def by_passes(arrivals, lengths, n_rows):
-    """Pass by pass, as a server does."""
-    rows, ends, queue, now = {}, {}, list(range(len(arrivals))), 0
-    while queue or rows:
-        while queue and len(rows) < n_rows and arrivals[queue[0]] <= now:
-            i = queue.pop(0)
-            rows[i] = lengths[i]
-        now += 1
-        for i in [*rows]:
-            rows[i] -= 1
-            if not rows[i]:
-                ends[i] = now
-                del rows[i]
-    return [ends[i] - at for i, at in enumerate(arrivals)]
-
-
-def slowest_waits(arrivals, lengths, n_rows):
-    now, waits = 0, []
-    while len(waits) < len(arrivals):
-        first = len(waits)
-        now = max(now, arrivals[first])
-        last = first
-        while last < len(arrivals) and last - first < n_rows and arrivals[last] <= now:
-            last += 1
-        waits += [now + lengths[i] - arrivals[i] for i in range(first, last)]
-        now += max(lengths[first:last])
-    return waits
-
-
-def shortest_first(arrivals, lengths, n_rows):
-    order = sorted(range(len(arrivals)), key=lambda i: (arrivals[i], lengths[i]))
-    waits = right_waits(
-        [arrivals[i] for i in order], [lengths[i] for i in order], n_rows
-    )
-    return [waits[order.index(i)] for i in range(len(order))]
+def shared_too_far(n_shared, lengths, size):
+    blocks = set()
+    for talk, n in enumerate(lengths):
+        for start in range(0, n, size):
+            blocks.add((None if start < n_shared else talk, start))
+    return len(blocks)
 
 
 def right_int8(x):
@@ -69,7 +37,7 @@ def right_chances(logits, guess_logits, t):
     q = torch.softmax(guess_logits / t, 0)
     kept = torch.where(p < q, p / q, 1.0)
     more = torch.where(p > q, p - q, 0.0)
-    return kept, (more / more.sum() if more.any() else p)
+    return kept, more / more.sum()
 
 
 def wrong_chances(kept=None, anew=None):
@@ -82,31 +50,28 @@ def wrong_chances(kept=None, anew=None):
 
 
 RIGHT = [
-    (checks.waits, right_waits),
-    (checks.waits, by_passes),
-    (checks.waits, lambda *case: tuple(right_waits(*case))),
-    (checks.waits, lambda *case: torch.tensor(right_waits(*case))),
+    (checks.blocks_in_use, right_blocks),
+    (checks.blocks_in_use, lambda *case: torch.tensor(right_blocks(*case))),
+    (checks.blocks_in_use, lambda *case: float(right_blocks(*case))),
     (checks.guess_chances, right_chances),
     (checks.guess_chances, lambda *case: [*right_chances(*case)]),
 ]
 WRONG = [
-    (checks.waits, slowest_waits, "takes the next at once"),
-    (checks.waits, lambda a, n, rows: [*n], "nobody waits"),
-    (checks.waits, shortest_first, "served in order"),
-    (checks.waits, lambda a, n, rows: right_waits(a, n, 1), "there is one row"),
+    (checks.blocks_in_use, shared_too_far, "writes its own tokens into it"),
     (
-        checks.waits,
-        lambda a, n, rows: [
-            w + x for w, x in zip(right_waits(a, n, rows), a, strict=True)
-        ],
-        "take the arrival away",
+        checks.blocks_in_use,
+        lambda n, lengths, size: sum(-(-x // size) for x in lengths),
+        "nothing is shared",
     ),
     (
-        checks.waits,
-        lambda a, n, rows: [
-            w - x for w, x in zip(right_waits(a, n, rows), n, strict=True)
-        ],
-        "its own passes",
+        checks.blocks_in_use,
+        lambda n, lengths, size: right_blocks(n, lengths, size) - n // size,
+        "in use, once",
+    ),
+    (
+        checks.blocks_in_use,
+        lambda n, lengths, size: right_blocks(n, [max(lengths)], size),
+        "wanted",
     ),
     (checks.guess_chances, wrong_chances(anew=lambda p, q: p), "comes twice"),
     (
@@ -123,10 +88,10 @@ WRONG = [
     (checks.guess_chances, lambda p, q, t: right_chances(p, q, 1.0), "divided by t"),
     (
         checks.guess_chances,
-        wrong_chances(
-            anew=lambda p, q: (p - q).clamp(min=0) / (p - q).clamp(min=0).sum()
+        lambda p, q, t: (
+            (torch.ones_like(p), p.softmax(0)) if t == 1 else right_chances(p, q, t)
         ),
-        "0 / 0",
+        "it gives 1, wanted",
     ),
     (checks.guess_chances, lambda p, q, t: right_chances(p, q, t)[0], "wanted"),
 ]
