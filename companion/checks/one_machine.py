@@ -181,9 +181,7 @@ def accumulated(answer) -> None:
                 )
             ),
             "this is a sum: divide by the number of real tokens": (
-                lambda surprises, real: (
-                    right(surprises, real) * float(sum(r.sum() for r in real))
-                )
+                lambda xs, rs: right(xs, rs) * float(sum(r.sum() for r in rs))
             ),
             "all texts of a piece are cut like its first: each has its own": (
                 first_length

@@ -2,17 +2,7 @@
 
 import torch
 
-import companion
 from companion import checks
-
-
-def right_bytes(n_layers, n_tokens, d_model, n_heads, n_kv_heads, n_bytes):
-    return 2 * n_layers * n_tokens * (d_model * n_kv_heads // n_heads) * n_bytes
-
-
-def divided_bytes(n_layers, n_tokens, d_model, n_heads, n_kv_heads, n_bytes):
-    share = n_kv_heads / n_heads
-    return 2 * n_layers * n_tokens * d_model * share * n_bytes
 
 
 def right_cost(n_tokens, d_model):
@@ -306,54 +296,7 @@ def last_one_lost(step, questions, n_new):
     return answers
 
 
-def right_int8(x):
-    scale = x.abs().amax(-1, keepdim=True) / 127
-    return (x / scale).round() * scale
-
-
-def by_128(x):
-    scale = x.abs().amax(-1, keepdim=True) / 128
-    return (x / scale).round().short().to(torch.int8) * scale
-
-
-def by_128_cut(x):
-    scale = x.abs().amax(-1, keepdim=True) / 128
-    return (x / scale).round().clamp(-128, 127) * scale
-
-
-def by_255(x):
-    scale = x.abs().amax(-1, keepdim=True) / 255
-    return (x / scale).round() * scale
-
-
-def cut_off(x):
-    scale = x.abs().amax(-1, keepdim=True) / 127
-    return (x / scale).to(torch.int8) * scale
-
-
-def by_the_largest(x):
-    scale = x.abs().amax(-1, keepdim=True)
-    return (x / scale).round() * scale
-
-
-def by_sign(x):
-    scale = x.amax(-1, keepdim=True) / 127
-    return (x / scale).round().short().to(torch.int8) * scale
-
-
-def one_scale(x):
-    scale = x.abs().max() / 127
-    return (x / scale).round() * scale
-
-
-def integers(x):
-    return (x / x.abs().amax(-1, keepdim=True) * 127).round()
-
-
 RIGHT = [
-    (checks.cache_bytes, right_bytes),
-    (checks.cache_bytes, divided_bytes),
-    (checks.cache_bytes, lambda *sizes: torch.tensor(right_bytes(*sizes))),
     (checks.text_cost, right_cost),
     (checks.text_cost, lambda *sizes: torch.tensor(right_cost(*sizes))),
     (checks.text_cost, lambda n, d: float(right_cost(n, d))),
@@ -367,35 +310,8 @@ RIGHT = [
     (checks.talk, right_talk),
     (checks.talk, short_talk),
     (checks.talk, lambda *case: torch.tensor(right_talk(*case))),
-    (checks.int8, right_int8),
-    (checks.int8, lambda x: right_int8(x.double())),
 ]
 WRONG = [
-    (checks.cache_bytes, lambda *x: right_bytes(*x) // 2, "keys and values"),
-    (checks.cache_bytes, lambda *x: right_bytes(*x) * 3 // 2, "queries are not kept"),
-    (checks.cache_bytes, lambda n, t, c, h, kv, b: 2 * n * t * c * b, "n_kv_heads of"),
-    (checks.cache_bytes, lambda n, *x: right_bytes(1, *x), "one layer only"),
-    (checks.cache_bytes, lambda *x: right_bytes(*x[:-1], 1), "takes n_bytes"),
-    (
-        checks.cache_bytes,
-        lambda n, t, c, h, kv, b: 2 * n * t * (c // h) * b,
-        "one head only",
-    ),
-    (
-        checks.cache_bytes,
-        lambda n, t, c, h, kv, b: 2 * n * t * c * kv * b,
-        "d_model for every head",
-    ),
-    (
-        checks.cache_bytes,
-        lambda n, t, c, h, kv, b: 2 * n * t * c // kv * b,
-        "divided by n_kv_heads",
-    ),
-    (
-        checks.cache_bytes,
-        lambda n, t, c, h, kv, b: 75_497_472,
-        "t = 8192, c = 2048, .* it gives 75497472, wanted 402653184",
-    ),
     (checks.text_cost, lambda n, d: right_cost(n - 1, d) + 24 * d**2, "its own key"),
     (checks.text_cost, lambda n, d: right_cost(n, d) + 24 * d**2, "one step too many"),
     (checks.text_cost, lambda n, d: right_cost(n - 1, d), "last step is missing"),
@@ -547,15 +463,4 @@ WRONG = [
         lambda *case: right_talk(*case)[-1:],
         r"for questions = \[\[3, 1, 4\], \[1, 5\]\], n_new = 2: returned: it gives",
     ),
-    (checks.int8, by_128, "wraps to -128"),
-    (checks.int8, by_128_cut, "is cut to 127"),
-    (checks.int8, by_255, "not by 255"),
-    (checks.int8, cut_off, "round them"),
-    (checks.int8, one_scale, "one scale for all"),
-    (checks.int8, by_sign, "absolute value first"),
-    (checks.int8, by_the_largest, "only -1, 0 and 1"),
-    (checks.int8, integers, "multiply by the scale again"),
-    (checks.int8, lambda x: integers(x).to(torch.int8), "multiply them"),
-    (checks.int8, companion.quantize, "give their product"),
-    (checks.int8, lambda x: x.clone(), "nothing is rounded"),
 ]

@@ -2,11 +2,61 @@
 
 import torch
 
+import companion
 from companion import checks
 
 
 def right_bytes(n_layers, n_tokens, d_model, n_heads, n_kv_heads, n_bytes):
-    return 2 * n_layers * n_tokens * d_model * n_kv_heads // n_heads * n_bytes
+    return 2 * n_layers * n_tokens * (d_model * n_kv_heads // n_heads) * n_bytes
+
+
+def divided_bytes(n_layers, n_tokens, d_model, n_heads, n_kv_heads, n_bytes):
+    share = n_kv_heads / n_heads
+    return 2 * n_layers * n_tokens * d_model * share * n_bytes
+
+
+def right_int8(x):
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return (x / scale).round() * scale
+
+
+def by_128(x):
+    scale = x.abs().amax(-1, keepdim=True) / 128
+    return (x / scale).round().short().to(torch.int8) * scale
+
+
+def by_128_cut(x):
+    scale = x.abs().amax(-1, keepdim=True) / 128
+    return (x / scale).round().clamp(-128, 127) * scale
+
+
+def by_255(x):
+    scale = x.abs().amax(-1, keepdim=True) / 255
+    return (x / scale).round() * scale
+
+
+def cut_off(x):
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return (x / scale).to(torch.int8) * scale
+
+
+def by_the_largest(x):
+    scale = x.abs().amax(-1, keepdim=True)
+    return (x / scale).round() * scale
+
+
+def by_sign(x):
+    scale = x.amax(-1, keepdim=True) / 127
+    return (x / scale).round().short().to(torch.int8) * scale
+
+
+def one_scale(x):
+    scale = x.abs().max() / 127
+    return (x / scale).round() * scale
+
+
+def integers(x):
+    return (x / x.abs().amax(-1, keepdim=True) * 127).round()
 
 
 def right_blocks(n_shared, lengths, size):
@@ -27,11 +77,6 @@ def shared_too_far(n_shared, lengths, size):
     return len(blocks)
 
 
-def right_int8(x):
-    scale = x.abs().amax(-1, keepdim=True) / 127
-    return (x / scale).round() * scale
-
-
 def right_chances(logits, guess_logits, t):
     p = torch.softmax(logits, 0)
     q = torch.softmax(guess_logits / t, 0)
@@ -50,6 +95,11 @@ def wrong_chances(kept=None, anew=None):
 
 
 RIGHT = [
+    (checks.cache_bytes, right_bytes),
+    (checks.cache_bytes, divided_bytes),
+    (checks.cache_bytes, lambda *sizes: torch.tensor(right_bytes(*sizes))),
+    (checks.int8, right_int8),
+    (checks.int8, lambda x: right_int8(x.double())),
     (checks.blocks_in_use, right_blocks),
     (checks.blocks_in_use, lambda *case: torch.tensor(right_blocks(*case))),
     (checks.blocks_in_use, lambda *case: float(right_blocks(*case))),
@@ -57,6 +107,42 @@ RIGHT = [
     (checks.guess_chances, lambda *case: [*right_chances(*case)]),
 ]
 WRONG = [
+    (
+        checks.cache_bytes,
+        lambda n, t, c, h, kv, b: 2 * n * t * (c // h) * b,
+        "one head only",
+    ),
+    (
+        checks.cache_bytes,
+        lambda n, t, c, h, kv, b: 2 * n * t * c * kv * b,
+        "d_model for every head",
+    ),
+    (checks.cache_bytes, lambda *x: right_bytes(*x) // 2, "keys and values"),
+    (
+        checks.cache_bytes,
+        lambda n, t, c, h, kv, b: 2 * n * t * c // kv * b,
+        "divided by n_kv_heads",
+    ),
+    (checks.cache_bytes, lambda *x: right_bytes(*x) * 3 // 2, "queries are not kept"),
+    (
+        checks.cache_bytes,
+        lambda n, t, c, h, kv, b: 75_497_472,
+        "t = 8192, c = 2048, .* it gives 75497472, wanted 402653184",
+    ),
+    (checks.cache_bytes, lambda n, t, c, h, kv, b: 2 * n * t * c * b, "n_kv_heads of"),
+    (checks.cache_bytes, lambda n, *x: right_bytes(1, *x), "one layer only"),
+    (checks.cache_bytes, lambda *x: right_bytes(*x[:-1], 1), "takes n_bytes"),
+    (checks.int8, by_128, "wraps to -128"),
+    (checks.int8, by_128_cut, "is cut to 127"),
+    (checks.int8, by_255, "not by 255"),
+    (checks.int8, cut_off, "round them"),
+    (checks.int8, one_scale, "one scale for all"),
+    (checks.int8, by_sign, "absolute value first"),
+    (checks.int8, by_the_largest, "only -1, 0 and 1"),
+    (checks.int8, integers, "multiply by the scale again"),
+    (checks.int8, lambda x: integers(x).to(torch.int8), "multiply them"),
+    (checks.int8, companion.quantize, "give their product"),
+    (checks.int8, lambda x: x.clone(), "nothing is rounded"),
     (checks.blocks_in_use, shared_too_far, "writes its own tokens into it"),
     (
         checks.blocks_in_use,
