@@ -129,8 +129,9 @@ def speculate(
     length, text = len(prompt) + n_new, prompt
     caches = [RaggedCache(length, 1) for _ in model.new_caches(1)]
     while len(text) < length:
-        guesses, drawn = (x[: length - len(text) - 1] for x in guess(text))
-        check_guesses(guesses, drawn, model.config.d_vocab)
+        guessed = guess(text)
+        check_guesses(*guessed, model.config.d_vocab)
+        guesses, drawn = (x[: length - len(text) - 1] for x in guessed)
         with evaluating(model), torch.inference_mode():
             new = torch.cat([text, guesses])[None, len(caches[0]) :]
             logits = model(new, caches)[0, -len(guesses) - 1 :]

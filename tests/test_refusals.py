@@ -55,6 +55,10 @@ def heads(function) -> list:
     ]
 
 
+def speculate(prompt, n_new, guess=None) -> list:
+    return list(c.speculate(GPT, prompt, n_new, guess or c.LookUp(11)))
+
+
 def caches(make) -> list:
     """Appends and other calls that no cache can follow."""
     x = HEADS
@@ -390,10 +394,31 @@ BAD = {
     + [partial(c.beam_search, GPT, TOKENS[0], 2, x) for x in (-1, 1.5, "2", None, 9)]
     + [partial(c.beam_search, GPT, TOKENS[0], 2, 2, length_penalty=x) for x in NO_SHARE]
     + [partial(c.beam_search, GPT, TOKENS[0], 2, 2, end=x) for x in (-1, 1.5, "end")],
+    "block_attention": heads(c.block_attention)
+    + [partial(c.block_attention, HEADS, HEADS, HEADS, size=x) for x in BAD_SIZES],
+    "LookUp": each(c.LookUp, BAD_SIZES)
+    + [partial(c.LookUp, 11, **{name: x})
+       for name in ("n_guesses", "n_same") for x in BAD_SIZES],
+    "Smaller": [partial(c.Smaller, GPT, x) for x in BAD_SIZES],
+    "speculate": [partial(speculate, x, 2) for x in (*NO_INTEGERS, TOKENS, LONG)]
+    + [partial(speculate, TOKENS[0], x) for x in (-1, 1.5, "2", None, 9)]
+    + [partial(speculate, TOKENS[0], 2, lambda text, x=x: x)
+       for x in (([1], [1]), (TOKENS[0], TOKENS[0]), (TOKENS[0, :1], torch.ones(2, 11)),
+                 (TOKENS[0, :1], torch.ones(1, 5)))],
+    "Server": [partial(c.Server, GPT, x) for x in BAD_SIZES]
+    + [partial(c.Server, GPT, 2, x) for x in BAD_SIZES],
 }  # fmt: skip
 
-# These take nothing, or are no functions; the first two read files (test_artifacts.py).
-OTHERS = {"tiny_shakespeare", "gpt2_tokenizer", "CACHE", "RECIPES", "TRANSFORMER_BASE"}
+# These take nothing, or are no functions; the first two read files (test_artifacts.py),
+# and what is wrong with a Request is said when it is served (test_serving.py).
+OTHERS = {
+    "tiny_shakespeare",
+    "gpt2_tokenizer",
+    "CACHE",
+    "RECIPES",
+    "TRANSFORMER_BASE",
+    "Request",
+}
 
 
 def test_every_public_name_is_tried_with_five_bad_inputs_or_more():
