@@ -186,15 +186,22 @@ class RaggedCache(PreallocatedCache):
         return self.read()
 
     def put(self, row: int, cache: Cache) -> None:
-        """Let stream `row` go on from what a cache of one stream holds: a copy."""
-        if not 0 <= row < len(self.lengths):
+        """Let stream `row` go on from what a cache of one stream holds: a copy.
+
+        Raises ValueError for a row that is not there, and for a cache that is empty, of
+        several streams, or longer than the row.
+        """
+        check_rows(torch.tensor([row]), len(self.lengths))
+        if not 0 < (n := len(cache)) <= self.capacity:
             raise ValueError(
-                f"row {row} does not lie within 0 to {len(self.lengths) - 1}"
+                f"the cache holds {n} positions; a row takes 1 to {self.capacity}"
             )
-        (keys, values), n = cache.read(), len(cache)
-        if self.keys is None:
-            many = (len(self.lengths), -1, -1, -1)
-            self._make_room(keys.expand(many), values.expand(many))
+        keys, values = cache.read()
+        if len(keys) != 1:
+            raise ValueError(f"the cache holds {len(keys)} streams; a row is one")
+        many = (len(self.lengths), -1, -1, -1)
+        check = self._make_room if self.keys is None else self._check
+        check(keys.expand(many), values.expand(many))
         for kept, new in ((self.keys, keys), (self.values, values)):
             kept[row, :, :n] = new[0]
         self.lengths = self.lengths.index_fill(0, torch.tensor(row), n)

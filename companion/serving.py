@@ -79,7 +79,8 @@ class Server:
             if going:
                 self._forget()
                 last = [[each.written[-1] if each else 0] for each in self.rows]
-                logits = self.model(torch.tensor(last), self.caches)[:, -1]
+                last = torch.tensor(last, device=next(self.model.parameters()).device)
+                logits = self.model(last, self.caches)[:, -1]
                 for row in going:
                     self._take(row, logits[row])
             for row in range(len(self.rows)):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from .cache import RaggedCache
 from .inputs import check_tensor, check_whole, given
 from .models import evaluating
-from .sampling import check_prompt
+from .sampling import check_prompt, sample
 
 Guess = tuple[Tensor, Tensor]  # tokens (g), and the chances they were drawn with (g v)
 
@@ -70,7 +70,7 @@ class Smaller:
 
     def __call__(self, text: Tensor) -> Guess:
         n = min(len(self.seen), len(text) - 1)
-        differ = (self.seen[:n] != text[:n]).nonzero()
+        differ = (self.seen[:n].to(text.device) != text[:n]).nonzero()
         n = int(differ[0]) if len(differ) else n
         n_guesses = min(self.n_guesses, self.caches[0].capacity - len(text))
         guesses, chances = [], []
@@ -80,12 +80,13 @@ class Smaller:
             for _ in range(n_guesses):
                 logits = self.model(text[None, n:], self.caches)[0, -1]
                 chances.append(self.chances(logits))
-                new = torch.multinomial(chances[-1], 1, generator=self.generator)
+                new = sample(chances[-1].log(), self.generator)[None]
                 n, text = len(text), torch.cat([text, new])
                 guesses.append(new)
         self.seen = text[:n]
         if not guesses:
-            return text[:0], torch.zeros(0, self.model.config.d_vocab)
+            none = torch.zeros(0, self.model.config.d_vocab, device=text.device)
+            return text[:0], none
         return torch.cat(guesses), torch.stack(chances)
 
 
@@ -101,10 +102,8 @@ def checked(
         if torch.rand((), generator=generator) >= kept:
             more = (wanted[i] - chances[i]).clamp(min=0)
             more = more if more.any() else wanted[i]  # equal but for their rounding
-            return torch.cat(
-                [guesses[:i], torch.multinomial(more, 1, generator=generator)]
-            )
-    return torch.cat([guesses, torch.multinomial(wanted[-1], 1, generator=generator)])
+            return torch.cat([guesses[:i], sample(more.log(), generator)[None]])
+    return torch.cat([guesses, sample(wanted[-1].log(), generator)[None]])
 
 
 def speculate(

@@ -312,6 +312,31 @@ def test_a_stream_is_truncated_only_to_what_it_holds():
     assert kept.lengths.tolist() == [4, 1]
 
 
+@pytest.mark.parametrize(
+    "row, n, n_streams, words",
+    [
+        (2, 3, 1, "rows .2. do not lie within 0 to 1"),
+        (-1, 3, 1, "rows .-1."),
+        (0, 0, 1, "holds 0 positions"),
+        (0, 10, 1, "holds 10 positions; a row takes 1 to 9"),
+        (0, 3, 2, "holds 2 streams"),
+    ],
+)
+@pytest.mark.parametrize("used", [False, True])
+def test_a_row_takes_one_stream_that_fits_and_else_stays(
+    row, n, n_streams, words, used
+):
+    batch, alone = RaggedCache(N, 2), PreallocatedCache(12)
+    if used:
+        batch.append(*random(2, 2, 1, 4, 3))
+    if n:
+        alone.append(*random(2, n_streams, 1, n, 3))
+    before = batch.lengths.tolist()
+    with pytest.raises(ValueError, match=words):
+        batch.put(row, alone)
+    assert batch.lengths.tolist() == before
+
+
 def test_a_full_stream_refuses_one_more_and_no_stream_changes():
     kept, x = RaggedCache(5, 2), random(2, 3, 5, 2)
     kept.append(x, x)

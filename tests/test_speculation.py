@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import random
 from collections import Counter
 
 import pytest
@@ -101,21 +100,12 @@ def test_sampled_texts_have_the_models_distribution(guesser):
     assert abs(chi - freedom) < 4 * math.sqrt(2 * freedom)
 
 
-@pytest.mark.parametrize("n_guesses", [1, 2])
-def test_what_is_kept_or_drawn_is_distributed_as_wanted_for_every_guess(n_guesses):
-    """Enumerated with the thresholds of the noise in place of the noise."""
+def test_the_first_token_is_distributed_as_wanted():
+    """20,000 draws; a guess replaced by a draw from p itself would come too often."""
     draw = torch.softmax(2 * torch.randn(2, 3, V, generator=seeded(3)), -1).double()
-    wanted, chances = draw[0][: n_guesses + 1], draw[1][:n_guesses]
-    total = torch.zeros(V, dtype=torch.double)
-    for guess in range(V):
-        kept = (wanted[0, guess] / chances[0, guess]).clamp(max=1)
-        rest = (wanted[0] - chances[0]).clamp(min=0)
-        total += chances[0, guess] * (1 - kept) * rest / rest.sum()
-        total[guess] += chances[0, guess] * kept
-    torch.testing.assert_close(total, wanted[0])
-    n, generator, first = 20_000, seeded(4), Counter()
-    drawn = torch.multinomial(chances, n, True, generator=generator).T
-    for guesses in drawn:
+    wanted, chances, generator = draw[0], draw[1][:2], seeded(4)
+    n, first = 20_000, Counter()
+    for guesses in torch.multinomial(chances, n, True, generator=generator).T:
         first[int(checked(guesses, chances, wanted, generator)[0])] += 1
     for token in range(V):
         spread = math.sqrt(wanted[0, token] * (1 - wanted[0, token]) / n)
@@ -139,10 +129,10 @@ def test_a_smaller_model_reads_no_token_twice():
     hook = OTHER.register_forward_hook(
         lambda m, args, out: seen.append(args[0].numel())
     )
-    prompt = torch.randint(V, (4,), generator=seeded(random.randrange(99)))
+    prompt = torch.randint(V, (4,), generator=seeded(5))
     passes = [*speculate(MODEL, prompt, 10, Smaller(OTHER, 2))]
     hook.remove()
-    assert sum(seen) <= 4 + 2 * len(passes) + len(passes) + 10
+    assert sum(seen) <= len(prompt) + 10 + 3 * len(passes)
 
 
 @pytest.mark.parametrize(

@@ -192,8 +192,7 @@ def all_again(step, questions, n_new):
     return answers
 
 
-def flushed(step, questions, n_new):
-    """Every answer's last token goes in by a call of its own, the very last too."""
+def last_one_lost(step, questions, n_new, flush=False):
     kept, answers = None, []
     for new in questions:
         answers.append([])
@@ -201,8 +200,14 @@ def flushed(step, questions, n_new):
             token, kept = step(new, kept)
             new = [token]
             answers[-1].append(token)
-        _, kept = step(new, kept)
+        if flush:
+            _, kept = step(new, kept)
     return answers
+
+
+def flushed(*case):
+    """Every answer's last token goes in by a call of its own, the very last too."""
+    return last_one_lost(*case, flush=True)
 
 
 def short_talk(step, questions, n_new, before=1, one=False, turned=False):
@@ -281,17 +286,6 @@ def bare_token(step, questions, n_new):
         answers.append([token])
         for _ in range(n_new - 1):
             token, kept = step(token, kept)
-            answers[-1].append(token)
-    return answers
-
-
-def last_one_lost(step, questions, n_new):
-    kept, answers = None, []
-    for new in questions:
-        answers.append([])
-        for _ in range(n_new):
-            token, kept = step(new, kept)
-            new = [token]
             answers[-1].append(token)
     return answers
 
