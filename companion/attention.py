@@ -173,7 +173,7 @@ class MultiHeadAttention(nn.Module):
         bias: Tensor | None = None,
         cache=None,
     ) -> Tensor:
-        check_features(x, self.n_heads * self.d_head)
+        check_features(x, self.to_queries.in_features)
         if context is not None and (turn is not None or cache is not None):
             raise ValueError("turn and cache are for self-attention, not for a context")
         queries = self.split(self.to_queries(x), turn)
@@ -197,7 +197,7 @@ class MultiHeadAttention(nn.Module):
         self, context: Tensor, turn: Callable | None = None
     ) -> tuple[Tensor, Tensor]:
         """What a context (b s c) offers, two tensors (b h s d): its keys and values."""
-        check_features(context, self.n_heads * self.d_head)
+        check_features(context, self.to_keys.in_features)
         keys = self.split(self.to_keys(context), turn)
         values = rearrange(
             self.to_values(context), "b s (h d) -> b h s d", d=self.d_head

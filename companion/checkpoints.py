@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from .inputs import given
+from .processes import parted, whole
 
 FORMAT = 2
 
@@ -39,10 +40,7 @@ def save_checkpoint(
     """
     check_whole_run(path, model, optimizer, generator)
     path = Path(path).resolve()  # where a link leads, it still leads afterwards
-    tensors = {f"model.{name}": p for name, p in model.named_parameters()}
-    state, numbers = optimizer_state(optimizer)
-    tensors |= state | {"generator": generator.get_state()}
-    tensors = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
+    tensors, numbers = tensors_of(model, optimizer, generator)
     about = whose(model, optimizer) | {"numbers": numbers, "facts": facts}
     try:
         about = json.dumps(about, sort_keys=True)
@@ -103,7 +101,7 @@ def load_checkpoint(
     generator.set_state(tensors["generator"])
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(tensors[f"model.{name}"])
+            parameter.copy_(parted(tensors[f"model.{name}"], parameter))
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     optimizer.state.clear()
     for name, x in tensors.items():
@@ -111,7 +109,8 @@ def load_checkpoint(
             _, i, key = name.split(".")
             parameter = parameters[int(i)]
             if x.shape == parameter.shape:  # in the parameter's layout, on its device
-                x = torch.empty_like(parameter, dtype=x.dtype).copy_(x)
+                here = torch.empty_like(parameter, dtype=x.dtype)
+                x = here.copy_(parted(x, parameter))
             optimizer.state[parameter][key] = x
     for i, key, number in about["numbers"]:
         optimizer.state[parameters[i]][key] = number
@@ -189,16 +188,31 @@ def described(thing) -> object:
 
 def same_or_raise(path: Path, saved: dict, here: dict) -> None:
     """Raise ValueError naming the first thing that differs, with both its values."""
-    for whole, ours in here.items():
-        theirs = saved.get(whole, {})
+    for about, ours in here.items():
+        theirs = saved.get(about, {})
         for name in sorted(ours.keys() | theirs.keys()):
             there, this = theirs.get(name), ours.get(name)
             if there != this:
-                kind = "model" if whole == "parameters" else whole
+                kind = "model" if about == "parameters" else about
                 raise ValueError(
                     f"{path} is of another {kind}: {name} is {there} there and {this}"
                     " here; give another path, or delete it"
                 )
+
+
+def tensors_of(
+    model: nn.Module, optimizer: Optimizer, generator: torch.Generator
+) -> tuple[dict[str, Tensor], list]:
+    """All tensors of a run by name, on the CPU, and its optimizer's numbers.
+
+    Where parameters are sharded, every process must ask.
+    """
+    tensors = {f"model.{name}": p for name, p in model.named_parameters()}
+    state, numbers = optimizer_state(optimizer)
+    tensors |= state | {"generator": generator.get_state()}
+    return {
+        name: whole(x.detach()).cpu().contiguous() for name, x in tensors.items()
+    }, numbers
 
 
 def optimizer_state(optimizer: Optimizer) -> tuple[dict[str, Tensor], list]:

@@ -2,6 +2,8 @@
 
 import inspect
 import os
+import subprocess
+import sys
 
 import torch
 from IPython.display import Markdown, display
@@ -28,6 +30,24 @@ def setup(seed: int) -> torch.Generator:
 def show(thing) -> None:
     """The source of a function or class, as the package holds it."""
     display(Markdown(f"```python\n{inspect.getsource(thing)}```"))
+
+
+def torchrun(module: str, n_processes: int) -> None:
+    """Run a module in processes that can talk to each other; print what it prints.
+
+    Each has one thread. Raises RuntimeError, with what it said, where one fails.
+    """
+    torchruns = "-m torch.distributed.run --rdzv-backend c10d --local-addr 127.0.0.1"
+    where = f"--rdzv-endpoint 127.0.0.1:0 --nproc-per-node {n_processes} -m {module}"
+    done = subprocess.run(
+        [sys.executable, *torchruns.split(), *where.split()],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    print(done.stdout, end="")
+    if done.returncode:
+        raise RuntimeError(done.stderr)
 
 
 def trained(name: str = "fast") -> GPT:

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from .blocks import Block
 from .inputs import check_between, check_tensor, check_whole
+from .processes import parted, whole
 
 
 def check_schedule(step: int, warmup: int, total: int, floor: float) -> None:
@@ -173,13 +174,14 @@ class Muon(AdamW):
                 momentum = state.setdefault("momentum", torch.zeros_like(parameter))
                 momentum.lerp_(parameter.grad, 1 - group["momentum"])
             ahead = [
-                p.grad.lerp(self.state[p]["momentum"], group["momentum"]) for p in stack
+                whole(p.grad.lerp(self.state[p]["momentum"], group["momentum"]))
+                for p in stack
             ]
             length = group["lr"] * max(1, rows / columns) ** 0.5
             updates = orthogonalize(torch.stack(ahead))
             for parameter, update in zip(stack, updates, strict=True):
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                parameter.sub_(update, alpha=length)
+                parameter.sub_(parted(update, parameter), alpha=length)
 
 
 def muon(

@@ -4,12 +4,10 @@
 """
 
 import argparse
-import gc
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -18,10 +16,11 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from .artifacts import CACHE
-from .checkpoints import load_checkpoint, save_checkpoint
+from .checkpoints import load_checkpoint, save_checkpoint, tensors_of
 from .data import batches, split, tiny_shakespeare
 from .inputs import check_whole, given
 from .models import GPT
+from .processes import Process, shard, whole
 from .recipes import RECIPES, Recipe
 from .tokenizers import CharTokenizer
 from .training import evaluate, train
@@ -33,54 +32,28 @@ def shakespeare_tokens() -> tuple[Tensor, Tensor]:
     return split(torch.tensor(CharTokenizer(text).encode(text)))
 
 
-@dataclass(frozen=True)
-class Process:
-    """One of the `world` processes that train together, and the device it has."""
-
-    device: str
-    rank: int
-    world: int
-
-    @classmethod
-    def this(cls, device: str | None = None) -> "Process":
-        """This one, as torchrun tells it; `device` by default the accelerator here."""
-        if device is None:
-            mps = "mps" if torch.backends.mps.is_available() else "cpu"
-            device = "cuda" if torch.cuda.is_available() else mps
-        if device not in ("cuda", "mps", "cpu"):
-            raise ValueError(f"device is {device!r}; it must be cuda, mps or cpu")
-        if device == "cuda":  # each process of a machine has a GPU of its own
-            device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
-        rank, world = os.environ.get("RANK", 0), os.environ.get("WORLD_SIZE", 1)
-        return cls(device, int(rank), int(world))
-
-    @contextmanager
-    def together(self, model: nn.Module) -> Iterator[nn.Module]:
-        """The model for one of them: gradients are averaged over all."""
-        if self.world == 1:
-            yield model
-            return
-        backend = "nccl" if self.device.startswith("cuda") else "gloo"
-        torch.distributed.init_process_group(backend)
-        try:
-            yield nn.parallel.DistributedDataParallel(model)
-            gc.collect()  # the wrapper goes before its group, or the exit can hang
-            torch.distributed.barrier()
-        finally:
-            torch.distributed.destroy_process_group()
-
-
 class Run:
     """A recipe under way: its model, optimizer, generator, and the steps it has made.
 
     With the path of a checkpoint it goes on from there, where there is one; ValueError
-    says what differs if that is of another recipe or seed.
+    says what differs if that is of another recipe or seed. `sharded`, each process
+    keeps a part of every parameter.
     """
 
-    def __init__(self, recipe: Recipe, seed: int, device: str, path: Path | None):
+    def __init__(
+        self,
+        recipe: Recipe,
+        seed: int,
+        process: Process,
+        path: Path | None,
+        sharded: bool = False,
+    ):
         self.recipe, self.seed, self.path = recipe, seed, path
+        self.process, self.sharded = process, sharded and process.world > 1
         self.generator = torch.Generator().manual_seed(seed)
-        self.model = GPT(recipe.config, self.generator).to(device)
+        self.model = GPT(recipe.config, self.generator).to(process.device)
+        if self.sharded:
+            shard(self.model, process.world, torch.device(process.device).type)
         self.optimizer, self.step = recipe.optimizer(self.model), 0
         self.peaks = [group["lr"] for group in self.optimizer.param_groups]
         if path and path.exists():
@@ -94,17 +67,26 @@ class Run:
             self.step = step
 
     def save(self) -> None:
-        """Write the checkpoint of this very step."""
+        """Write the checkpoint of this very step, if this is the process that does."""
         what = (self.model, self.optimizer, self.generator)
         facts = self.recipe.facts(self.seed)
-        save_checkpoint(self.path, *what, step=self.step, **facts)
+        if self.process.rank == 0:
+            save_checkpoint(self.path, *what, step=self.step, **facts)
+        elif self.sharded:
+            tensors_of(*what)  # its parts are asked for
 
-    def batches(self, process: Process) -> Iterator[tuple[Tensor, Tensor]]:
+    def wrapped(self) -> nn.Module:
+        """The model as it is trained: gradients are averaged over all processes."""
+        if self.sharded or self.process.world == 1:
+            return self.model
+        return nn.parallel.DistributedDataParallel(self.model)
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The process's part of each batch that is left; sets the rates before each.
 
         Dropout's noise is decided by seed, step and process alone.
         """
-        recipe = self.recipe
+        recipe, process = self.recipe, self.process
         training, _ = shakespeare_tokens()
         drawn = batches(
             training,
@@ -128,6 +110,16 @@ class Run:
             yield tuple(
                 x[process.rank :: process.world].to(process.device) for x in pair
             )
+
+    @torch.no_grad()
+    def whole_model(self) -> GPT:
+        """The model in one piece, on each process."""
+        if not self.sharded:
+            return self.model
+        made = GPT(self.recipe.config).to(self.process.device)
+        for ours, part in zip(made.parameters(), self.model.parameters(), strict=True):
+            ours.copy_(whole(part))
+        return made
 
     def progress(self, quiet: bool) -> tqdm:
         """A bar over all steps; in a log, a line now and then."""
@@ -166,12 +158,14 @@ def run(
     every: int = 50,
     seed: int = 0,
     quiet: bool = False,
+    sharded: bool = False,
 ) -> tuple[GPT, list[float]]:
     """Train by `recipe`, resuming from the checkpoint at `path` where there is one.
 
     Every `every` steps, at the end, and on Ctrl-C, a checkpoint is written. Resumed or
     not, the file ends the same to the bit on one machine. Under torchrun each process
-    takes its part of every batch, and Ctrl-C keeps the last checkpoint. `device` is
+    takes its part of every batch, and Ctrl-C keeps the last checkpoint; `sharded`, it
+    keeps only its part of weights, gradients and optimizer, too. `device` is
     "cuda", "mps" or "cpu": by default the first there is. Returns the model and the
     losses since the start or the last checkpoint. Raises ValueError for a checkpoint of
     another recipe or seed or one that another run is writing, and KeyboardInterrupt,
@@ -191,17 +185,17 @@ def run(
         )
     if bfloat16 is not None:
         recipe = replace(recipe, bfloat16=bfloat16)
-    with torch.random.fork_rng():
-        this = Run(recipe, seed, process.device, path)
+    with torch.random.fork_rng(), process.joined():
+        this = Run(recipe, seed, process, path, sharded)
         writes = path and process.rank == 0 and this.step < recipe.n_steps
         with alone_on(path) if writes else nullcontext():
-            losses = finish(this, process, every if writes else None, quiet)
-    return this.model, losses
+            losses = finish(this, every if path else None, quiet)
+        return this.whole_model(), losses
 
 
-def finish(this: Run, process: Process, every: int | None, quiet: bool) -> list[float]:
+def finish(this: Run, every: int | None, quiet: bool) -> list[float]:
     """Make the steps that are left, with a checkpoint `every` so many; their losses."""
-    recipe = this.recipe
+    recipe, process = this.recipe, this.process
     tokens_per_step = recipe.batch_size * recipe.config.context_length
 
     def on_step(step: int, loss: float) -> None:
@@ -217,9 +211,8 @@ def finish(this: Run, process: Process, every: int | None, quiet: bool) -> list[
     halved = torch.autocast(kind, torch.bfloat16, half, cache_enabled=False)
     how = {"on_step": on_step, "first": this.step}
     bar = this.progress(quiet or process.rank > 0)
-    with process.together(this.model) as wrapped, bar, halved:
-        losses = train(wrapped, this.optimizer, this.batches(process), **how)
-        del wrapped
+    with bar, halved:
+        losses = train(this.wrapped(), this.optimizer, this.batches(), **how)
     if every and losses:
         this.save()
     if this.step < recipe.n_steps:
@@ -240,13 +233,17 @@ def main(arguments: list[str] | None = None) -> None:
         help="half the precision, where the processor has it faster",
     )
     parser.add_argument("--checkpoint", type=Path, help="by default in the data cache")
+    parser.add_argument(
+        "--shard", action="store_true", help="under torchrun: parts of all parameters"
+    )
     given = parser.parse_args(arguments)
     recipe, name = RECIPES[given.recipe], given.recipe
     try:
         if given.steps is not None:
             recipe, name = replace(recipe, n_steps=given.steps), f"{name}-{given.steps}"
         path = given.checkpoint or CACHE / f"{name}.safetensors"
-        model, _ = run(recipe, path, device=given.device, bfloat16=given.bfloat16)
+        how = {"device": given.device, "bfloat16": given.bfloat16}
+        model, _ = run(recipe, path, sharded=given.shard, **how)
     except (ValueError, OSError, RuntimeError, AssertionError) as error:
         sys.exit(f"error: {str(error).strip().splitlines()[0]}")
     except KeyboardInterrupt as stop:

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from .inputs import check_between, check_tensor, check_whole
 from .models import evaluating
 from .optimizers import clip_gradients
+from .processes import whole
 
 
 def next_token_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -79,7 +80,7 @@ def read_finite(step: int, loss: Tensor, norm: Tensor, targets: Tensor) -> float
     Raises ValueError, with step and likely cause, where the loss or the gradients' norm
     is infinite or not a number.
     """
-    loss, norm = torch.stack([loss.detach(), norm.to(loss)]).tolist()
+    loss, norm = torch.stack([loss.detach(), whole(norm).to(loss)]).tolist()
     if math.isfinite(loss) and math.isfinite(norm):
         return loss
     cause = "the learning rate is likely too high"

@@ -10,6 +10,7 @@ from answers import (
     blocks,
     encoder_decoder,
     kv_cache,
+    many_machines,
     multi_head,
     one_machine,
     positional_encodings,
@@ -34,6 +35,7 @@ CHAPTERS = (
     serving,
     encoder_decoder,
     one_machine,
+    many_machines,
 )
 RIGHT = [pair for chapter in CHAPTERS for pair in chapter.RIGHT]
 WRONG = [triple for chapter in CHAPTERS for triple in chapter.WRONG]

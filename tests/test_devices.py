@@ -39,7 +39,7 @@ from companion import (
     train,
 )
 from companion.positions import POSITIONS
-from companion.runs import Process
+from companion.processes import Process
 
 META = torch.device("meta")
 ENGINES = ["fused", "explicit", "blocks"]

@@ -189,10 +189,11 @@ def test_every_command_of_the_readme_is_a_target_or_part_of_one(command):
 
 def test_modules_import_only_from_those_above_them():
     order = [
-        "inputs", "artifacts", "data", "tokenizers", "dates", "block_attention",
-        "attention", "positions", "cache", "blocks", "models", "encoder_decoder",
-        "optimizers", "training", "checkpoints", "recipes", "runs", "sampling",
-        "speculation", "serving", "plots", "checks", "notebook",
+        "inputs", "processes", "artifacts", "data", "tokenizers", "dates",
+        "block_attention", "attention", "positions", "cache", "blocks", "models",
+        "encoder_decoder", "optimizers", "parallel", "training", "checkpoints",
+        "recipes", "runs", "sampling", "speculation", "serving", "rehearsal", "plots",
+        "checks", "notebook",
     ]  # fmt: skip
     for path in (ROOT / "companion").rglob("*.py"):
         inside = path.parent.name == "checks"

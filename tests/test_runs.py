@@ -18,6 +18,7 @@ from common import seeded
 from safetensors.torch import load_file
 
 from companion import RECIPES, muon, run, runs, save_checkpoint
+from companion.processes import Process
 from companion.training import train
 
 HERE = Path(__file__).parent
@@ -305,7 +306,7 @@ def test_an_unknown_command_is_named():
 @pytest.mark.parametrize("step", [None, -1, 41, "7"])
 def test_a_checkpoint_at_an_impossible_step_is_refused(tmp_path, step):
     path = tmp_path / "run.safetensors"
-    here = runs.Run(TINY, 0, "cpu", None)
+    here = runs.Run(TINY, 0, Process("cpu", 0, 1), None)
     facts = TINY.facts(0) if step is None else TINY.facts(0) | {"step": step}
     save_checkpoint(path, here.model, here.optimizer, here.generator, **facts)
     with pytest.raises(ValueError, match=f"at step {step} of 40: delete it"):

@@ -5,6 +5,7 @@ from .blocks import channel_norm, fold, swiglu, third_block
 from .compare import Mistake
 from .encoder_decoder import padded_loss, read_once, shifted, soft_targets
 from .kv_cache import in_place, place, talk, text_cost
+from .many_machines import columns, equal_work, parts, ring_seconds
 from .multi_head import head_parameters, induction_scores, merge_heads, split_heads
 from .one_machine import accumulated, block_operations, merge_all
 from .positional_encodings import buckets, neighbours, slopes

@@ -1,0 +1,117 @@
+"""Right and wrong answers to the exercises of chapter 11."""
+
+import torch
+
+from companion import checks
+
+
+def right_seconds(n_bytes, bandwidths):
+    p, seconds = len(bandwidths), 0.0
+    for _ in range(2 * (p - 1)):
+        seconds += max(n_bytes / p / cable for cable in bandwidths)
+    return seconds
+
+
+def right_columns(d_model, n_heads, n_kv_heads, rank, p):
+    d_head = d_model // n_heads
+    heads = torch.arange(n_heads).chunk(p)[rank] * d_head
+    keys = torch.arange(n_kv_heads).chunk(p)[rank] * d_head
+    return [(int(x[0]), int(x[-1]) + d_head) for x in (heads, keys)]
+
+
+def columns(keys):
+    def answer(d, h, n_kv, rank, p):
+        return right_columns(d, h, n_kv, rank, p)[0], keys(d, h, n_kv, rank, p)
+
+    return answer
+
+
+def right_parts(xs, weights, bias):
+    return [x @ w + bias / len(xs) for x, w in zip(xs, weights, strict=True)]
+
+
+def products(xs, weights, bias):
+    return [x @ w for x, w in zip(xs, weights, strict=True)]
+
+
+RIGHT = [
+    (checks.ring_seconds, right_seconds),
+    (
+        checks.ring_seconds,
+        lambda n, found: torch.tensor(2 * (1 - 1 / len(found)) * n / min(found)),
+    ),
+    (checks.columns, right_columns),
+    (checks.columns, lambda *case: [[*pair] for pair in right_columns(*case)]),
+    (checks.parts, right_parts),
+    (checks.parts, lambda *case: torch.stack(right_parts(*case))),
+    (
+        checks.parts,
+        lambda xs, ws, b: [y + b * (r == 1) for r, y in enumerate(products(xs, ws, b))],
+    ),
+    (checks.equal_work, lambda p: [(2 * p - 1 - r, r) for r in range(p)][::-1]),
+    (checks.equal_work, lambda p: torch.tensor([(r, 2 * p - 1 - r) for r in range(p)])),
+]
+WRONG = [
+    (
+        checks.ring_seconds,
+        lambda n, found: right_seconds(n, found) * min(found) / max(found),
+        "the fastest cable",
+    ),
+    (
+        checks.ring_seconds,
+        lambda n, found: right_seconds(n, found) / 2,
+        "the sums go round",
+    ),
+    (checks.ring_seconds, lambda n, found: 2 * n / min(found), "2 p turns"),
+    (
+        checks.ring_seconds,
+        lambda n, found: 2 * (len(found) - 1) * n / min(found),
+        "a message is a part",
+    ),
+    (checks.ring_seconds, lambda n, found: n / min(found), "it gives 600, wanted 800"),
+    (
+        checks.columns,
+        columns(lambda d, h, n_kv, r, p: (r * d // p, (r + 1) * d // p)),
+        "narrower",
+    ),
+    (checks.columns, columns(lambda d, h, n_kv, r, p: (0, n_kv * d // h)), "not cut"),
+    (
+        checks.columns,
+        columns(lambda d, h, n_kv, r, p: (r * n_kv // p, (r + 1) * n_kv // p)),
+        "the keys' are heads",
+    ),
+    (
+        checks.columns,
+        lambda d, h, n_kv, r, p: right_columns(d, h, n_kv, (r + 1) % p, p),
+        "wanted",
+    ),
+    (
+        checks.columns,
+        lambda *case: [(a, b - 1) for a, b in right_columns(*case)],
+        "no longer there",
+    ),
+    (
+        checks.columns,
+        lambda *case: [(a, b - a) for a, b in right_columns(*case)],
+        "give first and end",
+    ),
+    (
+        checks.parts,
+        lambda xs, ws, bias: [y + bias for y in products(xs, ws, bias)],
+        "as often as there are ranks",
+    ),
+    (checks.parts, products, "the bias is missing"),
+    (checks.parts, lambda *case: sum(right_parts(*case)), "give a list"),
+    (checks.parts, lambda *case: right_parts(*case)[1:], "2 parts for 3 ranks"),
+    (
+        checks.parts,
+        lambda xs, ws, bias: [
+            y + bias * (r > 0) for r, y in enumerate(products(xs, ws, bias))
+        ],
+        "all ranks but one",
+    ),
+    (checks.equal_work, lambda p: [(2 * r, 2 * r + 1) for r in range(p)], "neighbours"),
+    (checks.equal_work, lambda p: [(r, r + p) for r in range(p)], "every p-th"),
+    (checks.equal_work, lambda p: [(r + 1, 2 * p - r) for r in range(p)], "from 0"),
+    (checks.equal_work, lambda p: [(r, r) for r in range(p)], "wanted"),
+]
