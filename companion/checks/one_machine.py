@@ -12,10 +12,10 @@ from .compare import compare, draw
 def block_operations(answer) -> None:
     """`answer(t, d_model, n_heads, n_kv_heads, d_hidden)`: operations, forward."""
 
-    def right(t, d, n_heads, n_kv_heads, d_hidden, full=2, scores=2, gated=3, each=2):
-        kv = d * n_kv_heads // n_heads
-        projections = full * d * d + 2 * d * kv
-        return each * t * (projections + scores * t * d + gated * d * d_hidden)
+    def right(t, d, h, n_kv, f, q=2, k=1, v=1, kv=None, scores=2, gated=3, each=2):
+        kv = d * n_kv // h if kv is None else kv
+        projections = q * d * d + (k + v) * d * kv
+        return each * t * (projections + scores * t * d + gated * d * f)
 
     def other(**changed):
         return functools.partial(right, **changed)
@@ -31,26 +31,28 @@ def block_operations(answer) -> None:
             "two matrices of the feed-forward layer: a gated one has three": (
                 other(gated=2)
             ),
+            "the hidden layer is 4 d_model wide here: it has d_hidden features": (
+                lambda t, d, h, n_kv, f: right(t, d, h, n_kv, 4 * d)
+            ),
             "half of the scores and mixing: these are two products of (t, t), and a"
             " mask saves nothing": other(scores=1),
             "three products of attention are counted: values are not multiplied with"
             " keys": other(scores=3),
-            "the output projection is missing": other(full=1),
-            "keys and values are as wide as queries here: they have n_kv_heads heads": (
-                lambda t, d, h, kv, f: right(t, d, h, h, f)
+            "the output projection is missing": other(q=1),
+            "only the keys are shared here: values have n_kv_heads, too": (
+                other(q=3, v=0)
             ),
-            "forward and backward: only forward is asked for": other(each=6),
-            "n_kv_heads / n_heads is upside down, or left out of one of the two": (
-                lambda t, d, h, kv, f: (
-                    2 * t * d * d * (2 + 2 * h / kv) + 4 * t * t * d + 6 * t * d * f
-                )
+            "keys and values are as wide as queries here: they have n_kv_heads heads": (
+                other(q=4, k=0, v=0)
+            ),
+            "keys and values have one head here: they have n_kv_heads": (
+                lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, kv=d // h)
+            ),
+            "d_model is divided by n_kv_heads: a head has d_model / n_heads features": (
+                lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, kv=d // n_kv)
             ),
             "the scores shrink with the heads of keys: every query head has its own": (
-                lambda t, d, h, kv, f: right(t, d, h, kv, f, scores=2 * kv / h)
-            ),
-            "the scores are counted for each head at full width: a head has"
-            " d_model / n_heads features": (
-                lambda t, d, h, kv, f: right(t, d, h, kv, f, scores=2 * h)
+                lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, scores=2 * n_kv / h)
             ),
         },
         "block_operations: projections, scores and mixing, a gated layer",
@@ -68,10 +70,10 @@ def merge_all(answer) -> None:
         weights = (scores - largest.clamp(min=-1e30)).exp()
         return largest, weights.sum(-1, keepdim=True), weights @ values
 
-    def right(largest, totals, outs, power=(1, 1)):
+    def right(largest, totals, outs, power=1):
         shrink = (largest - largest.amax(0).clamp(min=-1e30)).exp()
-        total = (shrink ** power[0] * totals).sum(0)
-        return (shrink ** power[1] * outs).sum(0) / total.clamp(min=1)
+        total = (shrink**power * totals).sum(0)
+        return (shrink**power * outs).sum(0) / total.clamp(min=1)
 
     def careless(largest, totals, outs):
         shrink = (largest - largest.amax(0)).exp()
@@ -93,18 +95,26 @@ def merge_all(answer) -> None:
     def one_for_all(largest, totals, outs):
         return no_maximum(largest, totals, outs, largest.max().clamp(min=-1e30))
 
+    def cut_below(largest, totals, outs):
+        return no_maximum(largest, totals, outs, largest.amax(0).clamp(min=0))
+
+    def undivided(largest, totals, outs):
+        return ((largest - largest.amax(0).clamp(min=-1e30)).exp() * outs).sum(0)
+
     def by_largest(largest, totals, outs):
         means = outs / totals.clamp(min=1e-9)
         return (torch.softmax(largest, 0).nan_to_num() * means).sum(0)
 
-    far = pieces(3, 2, 5, 8)
+    far, low = pieces(3, 2, 5, 8), pieces(3, 3, 2, 10)
     far[0][:, 0] += 200
     far[0][:, 1] -= 200
+    low[0].sub_(2000)
     compare(
         answer,
         right,
         [
             far,
+            low,
             pieces(3, 2, 4, 0),
             pieces(2, 3, 5, 2, [(0, 0), (1, 0), (1, 2)]),
             pieces(4, 1, 2, 4, [0, 1]),
@@ -118,21 +128,20 @@ def merge_all(answer) -> None:
             ),
             "exp overflows: subtract the largest score first": no_maximum,
             "one largest for all queries: each query has its own": one_for_all,
+            "the largest is held above some number: where all scores lie below it, all"
+            " exponentials are 0; change it only where it is -inf": cut_below,
+            "the answer is not divided by the sum of all pieces": undivided,
             "the pieces' means are weighted by the largest scores alone: a piece counts"
             " by its whole sum": by_largest,
             "the pieces are added as they are: each has had another largest score"
-            " subtracted": lambda *case: right(*case, power=(0, 0)),
-            "the outputs shrink, the sums do not: both were made with the same"
-            " exponentials": lambda *case: right(*case, power=(0, 1)),
-            "the sums shrink, the outputs do not: both were made with the same"
-            " exponentials": lambda *case: right(*case, power=(1, 0)),
+            " subtracted": lambda *case: right(*case, power=0),
         },
         "merge_all: one largest score for all, then sums",
     )
 
 
 def accumulated(answer) -> None:
-    """`answer(surprises, real)`: the mean of all surprises (b t) that are real."""
+    """`answer(surprises, real)`: each piece's part of the mean surprise (b t)."""
 
     def case(*pieces, seed):
         """For each piece the width and the real tokens of each of its texts."""
@@ -144,56 +153,53 @@ def accumulated(answer) -> None:
         found[0][0, 0] = 0  # a token that was certain
         return found, real
 
-    def right(surprises, real):
-        total = sum((x * r).sum() for x, r in zip(surprises, real, strict=True))
-        return float(total / sum(r.sum() for r in real))
+    def each(part):
+        """Losses of which each is `part` of a piece and of what is real in all."""
 
-    def mean_of_means(surprises, real):
-        pairs = zip(surprises, real, strict=True)
-        return float(sum(x[r].mean() for x, r in pairs) / len(real))
+        def losses(surprises, real):
+            pairs = zip(surprises, real, strict=True)
+            return [float(part(x, r, real)) for x, r in pairs]
 
-    def with_padding(surprises, real):
-        return float(torch.cat([x.flatten() for x in surprises]).mean())
+        return losses
 
-    def texts_first(surprises, real):
-        n = sum(r.sum() for r in real)
-        pairs = zip(surprises, real, strict=True)
-        return float(sum(mean_of_means([*x], [*r]) * r.sum() for x, r in pairs) / n)
+    def mean(x, r, real):
+        return x[r].sum() / r.sum().clamp(min=1)
 
-    def first_length(surprises, real):
-        cut = [r[:1].expand_as(r) for r in real]
-        return right(surprises, cut)
+    def share(x, r, real):
+        return x[r].sum() / sum(r.sum() for r in real)
 
     compare(
         answer,
-        right,
+        each(share),
         [
             case((3, [1, 3]), (5, [4, 2, 5]), seed=0),
             case((4, [2, 1, 4]), (7, [6]), (2, [1, 2]), (2, [0]), seed=9),
         ],
         {
-            "this is the mean of the pieces' means: a piece with few real tokens counts"
-            " too much": mean_of_means,
-            "padding is counted: leave out what is not real": with_padding,
+            "each piece's mean counts alike: divide its sum by all real tokens": (
+                each(lambda x, r, real: x[r].mean() / len(real))
+            ),
+            "each piece's mean counts alike here: divide its sum by all real tokens": (
+                each(lambda *piece: mean(*piece) / len(piece[2]))
+            ),
+            "these are the pieces' own means: their sum grows with their number": (
+                each(lambda x, r, real: x[r].mean())
+            ),
+            "padding is counted: leave out what is not real": (
+                each(lambda x, r, real: x.sum() / sum(r.numel() for r in real))
+            ),
+            "padding is in the sums: leave out what is not real": (
+                each(lambda x, r, real: x.sum() / sum(r.sum() for r in real))
+            ),
             "the sum is divided by all places: divide by the number of real tokens": (
-                lambda surprises, real: with_padding(
-                    [x * r for x, r in zip(surprises, real, strict=True)], real
-                )
+                each(lambda x, r, real: x[r].sum() / sum(r.numel() for r in real))
             ),
-            "this is a sum: divide by the number of real tokens": (
-                lambda xs, rs: right(xs, rs) * float(sum(r.sum() for r in rs))
+            "these are sums: divide by the number of real tokens in all pieces": (
+                each(lambda x, r, real: x[r].sum())
             ),
-            "all texts of a piece are cut like its first: each has its own": (
-                first_length
-            ),
-            "each text's mean is taken first, then weighted by its piece: a short text"
-            " counts as much as a long one": texts_first,
-            "each text's mean is taken first: a short text counts as much as a long"
-            " one": (
-                lambda surprises, real: mean_of_means(
-                    [y for x in surprises for y in x], [y for x in real for y in x]
-                )
+            "this is one number: give a list with one for each piece": (
+                lambda *lists: sum(each(share)(*lists))
             ),
         },
-        "accumulated: all surprises, then one division",
+        "accumulated: the real tokens of all pieces first, then a part for each",
     )
