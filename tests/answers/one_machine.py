@@ -89,7 +89,7 @@ RIGHT = [
     (checks.merge_all, lambda *case: right_merge(*(x.flip(0) for x in case))),
     (checks.accumulated, right_losses),
     (checks.accumulated, lambda *case: torch.stack(right_losses(*case))),
-    (checks.accumulated, parts(lambda x, r, n, real: sum(x[r].tolist()) / n)),
+    (checks.accumulated, lambda *case: (*right_losses(*case),)),
 ]
 WRONG = [
     (
@@ -197,6 +197,18 @@ WRONG = [
     ),
     (checks.accumulated, parts(lambda x, r, n, real: x[r].mean()), "own means"),
     (checks.accumulated, lambda *case: sum(right_losses(*case)), "give a list"),
+    (
+        checks.accumulated,
+        parts(lambda x, r, n, real: x[r].sum().item() / n),
+        "nothing can go backward",
+    ),
+    (
+        checks.merge_all,
+        lambda largest, totals, outs: right_merge(
+            largest.masked_fill(largest == -torch.inf, 0), totals, outs
+        ),
+        "wanted",
+    ),
     (
         checks.accumulated,
         lambda surprises, real: torch.cat(surprises).mean(),
