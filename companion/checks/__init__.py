@@ -1,13 +1,14 @@
 """Checks for the exercises: one line when it is right, the likely mistake when not."""
 
 from .attention import one_query, pad_mask, softmax_gradient, window_attention
+from .block_attention import merge_all
 from .blocks import channel_norm, fold, swiglu, third_block
 from .compare import Mistake
 from .encoder_decoder import padded_loss, read_once, shifted, soft_targets
 from .kv_cache import in_place, place, talk, text_cost
 from .many_machines import columns, equal_work, parts, ring_seconds
 from .multi_head import head_parameters, induction_scores, merge_heads, split_heads
-from .one_machine import accumulated, block_operations, merge_all
+from .one_machine import accumulated, block_operations
 from .positional_encodings import buckets, neighbours, slopes
 from .sampling import crossing, dart, ending, write
 from .serving import blocks_in_use, cache_bytes, guess_chances, int8

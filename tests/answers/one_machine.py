@@ -40,8 +40,15 @@ def no_care(largest, totals, outs):
     return (shrink * outs).sum(0) / (shrink * totals).sum(0)
 
 
-def right_accumulated(surprises, real):
-    return torch.cat([x[r] for x, r in zip(surprises, real, strict=True)]).mean()
+def parts(part):
+    def losses(surprises, real):
+        n = sum(int(r.sum()) for r in real)
+        return [part(x, r, n, real) for x, r in zip(surprises, real, strict=True)]
+
+    return losses
+
+
+right_losses = parts(lambda x, r, n, real: torch.where(r, x, 0.0).sum() / n)
 
 
 def no_maximum(largest, totals, outs):
@@ -60,17 +67,13 @@ def softmax_of_largest(largest, totals, outs):
     return (shares * outs / totals.clamp(min=1e-9)).sum(0)
 
 
-def like_the_first(surprises, real):
-    cut = [r[0].expand(r.shape) for r in real]
-    return right_accumulated(surprises, cut)
+def clamped(low):
+    def answer(largest, totals, outs):
+        shrink = (largest - largest.amax(0).clamp(min=low)).exp()
+        total = (shrink * totals).sum(0)
+        return torch.where(total > 0, (shrink * outs).sum(0) / total, 0.0)
 
-
-def weighted_by_piece(surprises, real):
-    total = 0.0
-    for x, r in zip(surprises, real, strict=True):
-        means = torch.stack([a[b].mean() for a, b in zip(x, r, strict=True)])
-        total += means.mean() * r.sum()
-    return total / sum(r.sum() for r in real)
+    return answer
 
 
 RIGHT = [
@@ -84,8 +87,9 @@ RIGHT = [
     (checks.merge_all, right_merge),
     (checks.merge_all, merge_by_logs),
     (checks.merge_all, lambda *case: right_merge(*(x.flip(0) for x in case))),
-    (checks.accumulated, right_accumulated),
-    (checks.accumulated, lambda *case: right_accumulated(*case).item()),
+    (checks.accumulated, right_losses),
+    (checks.accumulated, lambda *case: torch.stack(right_losses(*case))),
+    (checks.accumulated, lambda *case: (*right_losses(*case),)),
 ]
 WRONG = [
     (
@@ -117,8 +121,15 @@ WRONG = [
     (checks.merge_all, no_maximum, "exp overflows"),
     (checks.merge_all, one_maximum, "each query has its own"),
     (checks.merge_all, softmax_of_largest, "by its whole sum"),
-    (checks.accumulated, like_the_first, "cut like its first"),
-    (checks.accumulated, weighted_by_piece, "weighted by its piece"),
+    (checks.merge_all, clamped(0), "above some number"),
+    (checks.merge_all, clamped(-300), r"at \[0, 0\] it gives 0"),
+    (
+        checks.merge_all,
+        lambda largest, totals, outs: (
+            (largest - largest.amax(0).clamp(min=-1e30)).exp() * outs
+        ).sum(0),
+        "not divided by the sum of all",
+    ),
     (
         checks.block_operations,
         lambda t, d, h, kv, f: 3 * right_operations(t, d, h, kv, f),
@@ -142,23 +153,61 @@ WRONG = [
     ),
     (checks.merge_all, lambda _, totals, outs: outs[0], r"at \[0, 0\] it gives"),
     (
-        checks.accumulated,
-        lambda surprises, real: (
-            sum(x[r].mean() for x, r in zip(surprises, real, strict=True)) / len(real)
+        checks.block_operations,
+        lambda t, d, h, kv, f: (
+            right_operations(t, d, h, kv, f) + 2 * t * d * (d - d * kv // h)
         ),
-        "mean of the pieces' means",
+        "values have n_kv_heads, too",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: right_operations(t, d, h, 1, f),
+        "have one head here",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: right_operations(t, d, h, kv, 4 * d),
+        "it has d_hidden features",
     ),
     (
         checks.accumulated,
-        lambda surprises, real: torch.cat([x.flatten() for x in surprises]).mean(),
+        parts(lambda x, r, n, real: x[r].mean() / len(real)),
+        "mean counts alike: ",
+    ),
+    (
+        checks.accumulated,
+        parts(
+            lambda x, r, n, real: (
+                x[r].mean() / len(real) if r.any() else torch.zeros(())
+            )
+        ),
+        "mean counts alike here",
+    ),
+    (
+        checks.accumulated,
+        parts(lambda x, r, n, real: x.sum() / sum(r.numel() for r in real)),
         "padding is counted",
     ),
+    (checks.accumulated, parts(lambda x, r, n, real: x.sum() / n), "in the sums"),
+    (checks.accumulated, parts(lambda x, r, n, real: x[r].sum()), "these are sums"),
     (
         checks.accumulated,
-        lambda surprises, real: sum(
-            x[r].sum() for x, r in zip(surprises, real, strict=True)
+        parts(lambda x, r, n, real: x[r].sum() / sum(r.numel() for r in real)),
+        "divided by all places",
+    ),
+    (checks.accumulated, parts(lambda x, r, n, real: x[r].mean()), "own means"),
+    (checks.accumulated, lambda *case: sum(right_losses(*case)), "give a list"),
+    (
+        checks.accumulated,
+        parts(lambda x, r, n, real: x[r].sum().item() / n),
+        "nothing can go backward",
+    ),
+    (
+        checks.merge_all,
+        lambda largest, totals, outs: right_merge(
+            largest.masked_fill(largest == -torch.inf, 0), totals, outs
         ),
-        "this is a sum",
+        "wanted",
     ),
     (
         checks.accumulated,

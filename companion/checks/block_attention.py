@@ -1,0 +1,91 @@
+"""Checks of chapter 09, attention in blocks."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from .compare import compare, draw
+
+
+def merge_all(answer) -> None:
+    """`answer(largest, totals, outs)`: (n t 1), (n t 1), (n t d) -> attention (t d)."""
+
+    def pieces(n: int, t: int, d: int, seed: int, hidden=()) -> tuple[Tensor, ...]:
+        scores, values = 4 * draw(n, t, 5, seed=seed), draw(n, 5, d, seed=seed + 1)
+        for place in hidden:
+            scores[place] = -math.inf
+        largest = scores.amax(-1, keepdim=True)
+        weights = (scores - largest.clamp(min=-1e30)).exp()
+        return largest, weights.sum(-1, keepdim=True), weights @ values
+
+    def right(largest, totals, outs, power=1):
+        shrink = (largest - largest.amax(0).clamp(min=-1e30)).exp()
+        total = (shrink**power * totals).sum(0)
+        return (shrink**power * outs).sum(0) / total.clamp(min=1)
+
+    def careless(largest, totals, outs):
+        shrink = (largest - largest.amax(0)).exp()
+        return (shrink * outs).sum(0) / (shrink * totals).sum(0)
+
+    def in_order(largest, totals, outs):
+        top, total, out = largest[0], totals[0], outs[0]
+        for most, n, x in zip(largest[1:], totals[1:], outs[1:], strict=True):
+            new = torch.maximum(top, most)
+            one, two = (top - new).exp(), (most - new).exp()
+            top, total, out = new, one * total + two * n, one * out + two * x
+        return out / total
+
+    def no_maximum(largest, totals, outs, top=0.0):
+        grow = (largest - top).exp()
+        total = (grow * totals).sum(0)
+        return torch.where(total > 0, (grow * outs).sum(0) / total, 0.0)
+
+    def one_for_all(largest, totals, outs):
+        return no_maximum(largest, totals, outs, largest.max().clamp(min=-1e30))
+
+    def cut_below(largest, totals, outs):
+        return no_maximum(largest, totals, outs, largest.amax(0).clamp(min=0))
+
+    def undivided(largest, totals, outs):
+        return ((largest - largest.amax(0).clamp(min=-1e30)).exp() * outs).sum(0)
+
+    def by_largest(largest, totals, outs):
+        means = outs / totals.clamp(min=1e-9)
+        return (torch.softmax(largest, 0).nan_to_num() * means).sum(0)
+
+    far, low = pieces(3, 2, 5, 8), pieces(3, 3, 2, 10)
+    far[0][:, 0] += 200
+    far[0][:, 1] -= 200
+    low[0].sub_(2000)
+    low[0][0, 1], low[1][0, 1], low[2][0, 1] = -math.inf, 0, 0
+    compare(
+        answer,
+        right,
+        [
+            far,
+            low,
+            pieces(3, 2, 4, 0),
+            pieces(3, 2, 4, 12, [(0, 0), (1, 0)]),
+            pieces(2, 3, 5, 2, [(0, 0), (1, 0), (1, 2)]),
+            pieces(4, 1, 2, 4, [0, 1]),
+            pieces(1, 6, 3, 6),
+        ],
+        {
+            "a query without any key gives NaN: -inf minus -inf is no number": careless,
+            "a piece without keys gives NaN: -inf minus -inf is no number": in_order,
+            "the mean of the pieces' answers: a piece with larger scores counts more": (
+                lambda _, totals, outs: (outs / totals.clamp(min=1e-9)).mean(0)
+            ),
+            "exp overflows: subtract the largest score first": no_maximum,
+            "one largest for all queries: each query has its own": one_for_all,
+            "the largest is held above some number: where all scores lie below it, all"
+            " exponentials are 0; change it only where it is -inf": cut_below,
+            "the answer is not divided by the sum of all pieces": undivided,
+            "the pieces' means are weighted by the largest scores alone: a piece counts"
+            " by its whole sum": by_largest,
+            "the pieces are added as they are: each has had another largest score"
+            " subtracted": lambda *case: right(*case, power=0),
+        },
+        "merge_all: one largest score for all, then sums",
+    )
