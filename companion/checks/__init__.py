@@ -11,6 +11,7 @@ from .multi_head import head_parameters, induction_scores, merge_heads, split_he
 from .one_machine import accumulated, block_operations
 from .positional_encodings import buckets, neighbours, slopes
 from .sampling import crossing, dart, ending, write
-from .serving import blocks_in_use, cache_bytes, guess_chances, int8
+from .serving import blocks_in_use, int8, ring
+from .speculation import guess_chances
 from .tokens import decode, fewest, pieces, windows
 from .training import adamw, best, clip, whole_split

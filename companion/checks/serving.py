@@ -1,49 +1,56 @@
 """Checks of chapter 10."""
 
-import functools
-
 import torch
 
 from ..cache import quantize
 from .compare import compare, draw
 
 
-def cache_bytes(answer) -> None:
-    """`answer(n_layers, n_tokens, d_model, n_heads, n_kv_heads, n_bytes)`: in bytes."""
+def ring(answer) -> None:
+    """`answer(n_seen, window)`: the position in each slot of a ring, or None."""
 
-    def right(n_layers, n_tokens, d_model, n_heads, n_kv_heads, n_bytes):
-        d_kv = d_model // n_heads * n_kv_heads
-        return 2 * n_layers * n_tokens * d_kv * n_bytes
+    def right(n_seen, window, first=0):
+        slots = ["None"] * window
+        for position in range(n_seen):
+            slots[(position + first) % window] = position
+        return slots
+
+    def newest(n_seen, window):
+        return [n_seen - window + slot for slot in range(window)]
+
+    def padded(n_seen, window):
+        held = [*range(max(0, n_seen - window), n_seen)]
+        return held + ["None"] * (window - len(held))
+
+    def named(n_seen, window):
+        slots = answer(n_seen, window)
+        several = isinstance(slots, list | tuple)
+        return ["None" if x is None else x for x in slots] if several else slots
 
     compare(
-        answer,
+        named if callable(answer) else answer,
         right,
-        [(12, 1024, 768, 12, 12, 4), (24, 8192, 2048, 16, 4, 2), (6, 9, 96, 8, 2, 1)],
+        [(10, 4), (3, 5), (7, 7), (23, 6), (0, 2)],
         {
-            "half of it: there are keys and values": lambda *case: right(*case) // 2,
-            "half as much again: queries are not kept, only keys and values": (
-                lambda *case: right(*case) // 2 * 3
+            "the positions are in order: each stays in its slot, position mod window": (
+                padded
             ),
-            "these are numbers: each takes n_bytes": (
-                lambda *case: right(*case[:-1], 1)
+            "the positions are in order here: each stays in its slot": newest,
+            "these are one position late: the last is n_seen - 1": (
+                lambda n, window: right(n + 1, window)
             ),
-            "one layer only: each has a cache of its own": (
-                lambda n_layers, *case: right(1, *case)
+            "these are the first positions: a new one takes the oldest one's slot": (
+                lambda n, w: [p if p < n else "None" for p in range(w)]
             ),
-            "all heads are counted: only n_kv_heads of n_heads have keys": (
-                lambda n, t, c, h, n_kv_heads, size: right(n, t, c, h, h, size)
+            "position 0 lies in slot 0": lambda *case: right(*case, first=1),
+            "a slot that nothing was written to holds None": (
+                lambda *case: [0 if p == "None" else p for p in right(*case)]
             ),
-            "one head only: there are n_kv_heads": (
-                lambda n, t, c, h, n_kv_heads, size: right(n, t, c, h, 1, size)
-            ),
-            "d_model for every head: a head has d_model / n_heads features": (
-                lambda n, t, c, h, n_kv, size: right(n, t, c * h, h, n_kv, size)
-            ),
-            "d_model is divided by n_kv_heads: multiply d_model / n_heads by it": (
-                lambda n, t, c, h, n_kv, size: 2 * n * t * (c // n_kv) * size
+            "slots that nothing was written to are there, too: None": (
+                lambda *case: [p for p in right(*case) if p != "None"]
             ),
         },
-        "cache_bytes: 2 · layers · tokens · features of the key heads · bytes",
+        "ring: each position in its slot, over the oldest",
     )
 
 
@@ -114,10 +121,31 @@ def blocks_in_use(answer) -> None:
     compare(
         answer,
         right,
-        [(40, [70, 45, 48], 16), (32, [33, 64], 8), (5, [30, 6, 20, 21], 7)],
+        [
+            (40, [70, 45, 48, 45], 16),
+            (32, [33, 64, 32], 8),
+            (5, [30, 6, 20, 21], 7),
+            (40, [41, 42, 43], 16),
+            (5, [5, 9], 4),
+        ],
         {
             "nothing is shared: full blocks of the shared tokens are there once": (
                 lambda n, lengths, size: right(n, lengths, size, 0)
+            ),
+            "the tokens after the shared ones begin a new block: a talk goes on in its"
+            " own copy of the block that is not full": (
+                lambda n, lengths, size: (
+                    -(-n // size) + sum(-(-(x - n) // size) for x in lengths)
+                )
+            ),
+            "lengths are those of the whole talks, shared tokens included": (
+                lambda n, lengths, size: right(n, [x + n for x in lengths], size)
+            ),
+            "the shared blocks are saved once: every talk but the first saves them": (
+                lambda n, lengths, size: right(n, lengths, size, 0) - n // size
+            ),
+            "talks of equal length are counted once": (
+                lambda n, lengths, size: right(n, {*lengths}, size)
             ),
             "a block that is not full of shared tokens is shared: each talk writes its"
             " own tokens into it": (
@@ -144,56 +172,6 @@ def blocks_in_use(answer) -> None:
             "these are slots: divide by `size`": (
                 lambda n, lengths, size: n + sum(x - n for x in lengths)
             ),
-            "all talks are joined: no two share a block at their ends": (
-                lambda n, lengths, size: (
-                    n // size + -(-sum(x - n // size * size for x in lengths) // size)
-                )
-            ),
         },
         "blocks_in_use: full shared blocks once, all others for each talk",
-    )
-
-
-def guess_chances(answer) -> None:
-    """`answer(logits, guess_logits, t)`: (v) to keep each guess, (v) to draw anew."""
-
-    def right(logits, guess_logits, t, kept=None, anew=None, power=-1):
-        p, q = logits.softmax(-1), (guess_logits * t**power).softmax(-1)
-        more = (p - q).clamp(min=0)
-        more = more / more.sum()
-        keep = (p / q).clamp(max=1)
-        return kept(p, q) if kept else keep, anew(p, q) if anew else more
-
-    def other(**changed):
-        return functools.partial(right, **changed)
-
-    compare(
-        answer,
-        right,
-        [
-            (2 * draw(4, seed=1), draw(4, seed=2), 0.7),
-            (draw(5, seed=4), 3 * draw(5, seed=5), 2.0),
-            (draw(6, seed=3), draw(6, seed=6), 1.0),
-        ],
-        {
-            "one draws anew from p itself: what q gave already comes twice": (
-                other(anew=lambda p, q: p)
-            ),
-            "what is drawn from doesn't sum to 1: divide it by its sum": (
-                other(anew=lambda p, q: (p - q).clamp(min=0))
-            ),
-            "p - q is below 0 somewhere: no chance is": (
-                other(anew=lambda p, q: p - q)
-            ),
-            "a chance above 1: min(1, p / q)": other(kept=lambda p, q: p / q),
-            "p and q are exchanged: keep with min(1, p / q)": (
-                other(kept=lambda p, q: (q / p).clamp(max=1))
-            ),
-            "this is the chance that a guess is drawn and kept: it was drawn already": (
-                other(kept=torch.minimum)
-            ),
-            "the guesses' logits are divided by t": other(power=0),
-            "the logits are multiplied by t: divide them": other(power=1),
-        },
-        "guess_chances: kept with min(1, p / q), else drawn from what p has more",
     )

@@ -6,13 +6,14 @@ import companion
 from companion import checks
 
 
-def right_bytes(n_layers, n_tokens, d_model, n_heads, n_kv_heads, n_bytes):
-    return 2 * n_layers * n_tokens * (d_model * n_kv_heads // n_heads) * n_bytes
+def right_ring(n_seen, window):
+    latest = [n_seen - 1 - (n_seen - 1 - slot) % window for slot in range(window)]
+    return [position if position >= 0 else None for position in latest]
 
 
-def divided_bytes(n_layers, n_tokens, d_model, n_heads, n_kv_heads, n_bytes):
-    share = n_kv_heads / n_heads
-    return 2 * n_layers * n_tokens * d_model * share * n_bytes
+def natural_blocks(n_shared, lengths, size):
+    rest = sum(-(-(n - n_shared) // size) for n in lengths)
+    return -(-n_shared // size) + rest
 
 
 def right_int8(x):
@@ -95,9 +96,8 @@ def wrong_chances(kept=None, anew=None):
 
 
 RIGHT = [
-    (checks.cache_bytes, right_bytes),
-    (checks.cache_bytes, divided_bytes),
-    (checks.cache_bytes, lambda *sizes: torch.tensor(right_bytes(*sizes))),
+    (checks.ring, right_ring),
+    (checks.ring, lambda *case: tuple(right_ring(*case))),
     (checks.int8, right_int8),
     (checks.int8, lambda x: right_int8(x.double())),
     (checks.blocks_in_use, right_blocks),
@@ -107,31 +107,31 @@ RIGHT = [
     (checks.guess_chances, lambda *case: [*right_chances(*case)]),
 ]
 WRONG = [
+    (checks.ring, lambda n, w: right_ring(n, w)[::-1], "wanted"),
     (
-        checks.cache_bytes,
-        lambda n, t, c, h, kv, b: 2 * n * t * (c // h) * b,
-        "one head only",
+        checks.ring,
+        lambda n, w: [*range(max(0, n - w), n)] + [None] * max(0, w - n),
+        "position mod window",
+    ),
+    (checks.ring, lambda n, w: [*range(n - w, n)], "in order here"),
+    (checks.ring, lambda n, w: right_ring(n + 1, w), "one position late"),
+    (
+        checks.ring,
+        lambda n, w: [p if p < n else None for p in range(w)],
+        "oldest one's slot",
+    ),
+    (checks.ring, lambda n, w: [p or 0 for p in right_ring(n, w)], "holds None"),
+    (checks.blocks_in_use, natural_blocks, "its own copy of the block"),
+    (
+        checks.blocks_in_use,
+        lambda n, lengths, size: right_blocks(n, {*lengths}, size),
+        "counted once",
     ),
     (
-        checks.cache_bytes,
-        lambda n, t, c, h, kv, b: 2 * n * t * c * kv * b,
-        "d_model for every head",
+        checks.blocks_in_use,
+        lambda n, lengths, size: right_blocks(n, [x + n for x in lengths], size),
+        "shared tokens included",
     ),
-    (checks.cache_bytes, lambda *x: right_bytes(*x) // 2, "keys and values"),
-    (
-        checks.cache_bytes,
-        lambda n, t, c, h, kv, b: 2 * n * t * c // kv * b,
-        "divided by n_kv_heads",
-    ),
-    (checks.cache_bytes, lambda *x: right_bytes(*x) * 3 // 2, "queries are not kept"),
-    (
-        checks.cache_bytes,
-        lambda n, t, c, h, kv, b: 75_497_472,
-        "t = 8192, c = 2048, .* it gives 75497472, wanted 402653184",
-    ),
-    (checks.cache_bytes, lambda n, t, c, h, kv, b: 2 * n * t * c * b, "n_kv_heads of"),
-    (checks.cache_bytes, lambda n, *x: right_bytes(1, *x), "one layer only"),
-    (checks.cache_bytes, lambda *x: right_bytes(*x[:-1], 1), "takes n_bytes"),
     (checks.int8, by_128, "wraps to -128"),
     (checks.int8, by_128_cut, "is cut to 127"),
     (checks.int8, by_255, "not by 255"),
@@ -180,4 +180,17 @@ WRONG = [
         "it gives 1, wanted",
     ),
     (checks.guess_chances, lambda p, q, t: right_chances(p, q, t)[0], "wanted"),
+    (checks.guess_chances, lambda p, q, t: right_chances(p / t, q, t), "aren't"),
+    (checks.guess_chances, lambda p, q, t: right_chances(p / t, q, 1.0), "belongs to"),
+    (checks.guess_chances, lambda *case: right_chances(*case)[::-1], "exchanged"),
+    (
+        checks.guess_chances,
+        wrong_chances(kept=lambda p, q: 1 - (p / q).clamp(max=1)),
+        "isn't kept",
+    ),
+    (
+        checks.guess_chances,
+        wrong_chances(anew=lambda p, q: (p - q).abs() / (p - q).abs().sum()),
+        "below q counts",
+    ),
 ]
