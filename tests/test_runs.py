@@ -4,7 +4,6 @@ import io
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ TINY = replace(
     batch_size=4,
     n_steps=40,
 )
+CALM = replace(TINY, config=replace(TINY.config, dropout=0.0), n_steps=12)
 RUN = f"""
 import sys, torch
 from pathlib import Path
@@ -261,20 +261,48 @@ def test_the_step_in_a_message_counts_from_the_start_of_the_run(tmp_path):
             quietly(TINY, path)
 
 
-def test_two_processes_follow_one(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    paths = [tmp_path / f"{n}.safetensors" for n in (1, 2)]
-    options = "-m companion train --recipe plain --steps 4 --device cpu --checkpoint"
-    torchrun = "-m torch.distributed.run --master-addr 127.0.0.1 --nproc-per-node 2"
-    one = [sys.executable, *options.split(), str(paths[0])]
-    two = [*torchrun.split(), f"--master-port={port}", *options.split(), str(paths[1])]
-    subprocess.run(one, check=True, timeout=120)
-    subprocess.run([sys.executable, *two], check=True, timeout=120)
-    right, ours = load_file(paths[0]), load_file(paths[1])
+def in_two_processes(*words: str) -> None:
+    """torchrun, two processes on this machine."""
+    torchrun = "-m torch.distributed.run --rdzv-backend c10d --local-addr 127.0.0.1"
+    torchrun += " --rdzv-endpoint 127.0.0.1:0 --nproc-per-node 2"
+    command = [sys.executable, *torchrun.split(), *words]
+    subprocess.run(command, check=True, timeout=120)
+
+
+def same_weights(one, two, atol=1e-5):
+    right, ours = load_file(one), load_file(two)
+    assert right.keys() == ours.keys()
     for name in right:
         if name.startswith("model."):
-            torch.testing.assert_close(ours[name], right[name], rtol=0, atol=1e-5)
+            torch.testing.assert_close(ours[name], right[name], rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("more", [[], ["--shard"]])
+def test_two_processes_follow_one(tmp_path, more):
+    paths = [str(tmp_path / f"{n}.safetensors") for n in (1, 2)]
+    options = "-m companion train --recipe plain --steps 4 --device cpu --checkpoint"
+    one = [sys.executable, *options.split(), paths[0]]
+    subprocess.run(one, check=True, timeout=120)
+    in_two_processes(*options.split(), paths[1], *more)
+    same_weights(*paths)
+
+
+def test_a_sharded_run_goes_on_from_one_process_and_one_reads_what_it_wrote(tmp_path):
+    paths = [tmp_path / f"{n}.safetensors" for n in (1, 2)]
+    quietly(CALM, paths[0])
+    with pytest.raises(KeyboardInterrupt):
+        quietly(replace(CALM, optimizer=stop_at(5).optimizer), paths[1])
+    script = RUN.replace("TINY", "CALM").replace(
+        "quiet=True", "quiet=True, sharded=True"
+    )
+    (tmp_path / "script.py").write_text(script, "utf-8")
+    in_two_processes(str(tmp_path / "script.py"), str(paths[1]))
+    same_weights(*paths, atol=1e-3)
+    model, losses = quietly(CALM, paths[1])
+    assert losses == []
+    ours = load_file(paths[1])
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, ours[f"model.{name}"])
 
 
 @pytest.mark.parametrize(

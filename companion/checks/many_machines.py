@@ -2,6 +2,7 @@
 
 import functools
 
+import torch
 from torch import Tensor
 
 from .compare import Mistake, compare, draw
@@ -21,7 +22,12 @@ def ring_seconds(answer) -> None:
     compare(
         answer,
         right,
-        [(1200, [10, 2, 5]), (7000, [3.5, 7, 7, 7, 14, 7, 7]), (90, [3, 9])],
+        [
+            (1200, [10, 2, 5]),
+            (7000, [3.5, 7, 7, 7, 14, 7, 7]),
+            (90, [9, 3]),
+            (1000, [4, 4, 4]),
+        ],
         {
             "the fastest cable: all wait for the slowest": other(slowest=max),
             "the mean of the cables: all wait for the slowest": (
@@ -107,12 +113,16 @@ def parts(answer) -> None:
             raise Mistake("it gives one tensor: give a list, what each rank gives")
         if len(found) != len(xs):
             raise Mistake(f"{len(found)} parts for {len(xs)} ranks")
+        for rank, part in enumerate(found):
+            rest = (part - xs[rank] @ weights[rank]).detach()
+            if not torch.allclose(rest, rest[:1].expand_as(rest), atol=1e-4):
+                raise Mistake(f"rank {rank} has only xs[{rank}] and weights[{rank}]")
         return sum(found)
 
     compare(
         total if callable(answer) else answer,
         right,
-        [case(2, 3, 2, 3), case(1, 2, 3, 2), case(3, 4, 2, 5)],
+        [case(2, 3, 2, 3), case(2, 2, 3, 2), case(3, 4, 2, 5)],
         {
             "every rank adds the bias: the sum has it as often as there are ranks": (
                 lambda xs, *rest: right(xs, *rest, times=len(xs))

@@ -101,6 +101,23 @@ WRONG = [
         "as often as there are ranks",
     ),
     (checks.parts, products, "the bias is missing"),
+    (
+        checks.parts,
+        lambda xs, ws, b: (
+            [torch.cat(xs, 1) @ torch.cat(ws) + b] + [0 * b] * (len(xs) - 1)
+        ),
+        "rank 0 has only",
+    ),
+    (
+        checks.ring_seconds,
+        lambda n, found: 2 * (len(found) - 1) * (n // len(found)) / min(found),
+        "it gives 333, wanted 333.3",
+    ),
+    (
+        checks.ring_seconds,
+        lambda n, found: right_seconds(n, found) * min(found) / min(found[:-1]),
+        "it gives 10, wanted 30",
+    ),
     (checks.parts, lambda *case: sum(right_parts(*case)), "give a list"),
     (checks.parts, lambda *case: right_parts(*case)[1:], "2 parts for 3 ranks"),
     (
