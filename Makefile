@@ -18,8 +18,8 @@ endif
 SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: help lab test data notebooks browser train bench seeds fuzz mutants student \
-	pictures lock clean
+.PHONY: help lab test data notebooks browser train chat bench seeds fuzz mutants \
+	student pictures lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -51,6 +51,9 @@ browser: data ## run the notebooks in JupyterLab under Chromium, with screenshot
 
 train: data ## train for ten minutes, and go on where it was stopped
 	$(PYTHON) -m companion train --recipe long
+
+chat: data ## talk with the published model of chapter 12 in the terminal
+	@$(PYTHON) -m companion chat
 
 bench: data ## measure training and decoding against what others would use
 	$(PYTHON) tests/benchmarks/bench.py

@@ -1,4 +1,4 @@
-"""`python -m companion` fetches what data is missing; `... train` trains a model."""
+"""`python -m companion` fetches what is missing; `train` trains, `chat` talks."""
 
 import sys
 
@@ -6,7 +6,13 @@ from . import artifacts, runs
 
 if sys.argv[1:2] == ["train"]:
     runs.main(sys.argv[2:])
+elif sys.argv[1:2] == ["chat"]:
+    from . import chat  # half a second more, for `gguf`
+
+    chat.main(sys.argv[2:])
 elif sys.argv[1:]:
-    sys.exit(f"error: {sys.argv[1]!r} is not a command: it is `train`, or nothing")
+    sys.exit(
+        f"error: {sys.argv[1]!r} is not a command: it is `train`, `chat`, or nothing"
+    )
 else:
     artifacts.fetch_all()

@@ -14,6 +14,7 @@ from answers import (
     multi_head,
     one_machine,
     positional_encodings,
+    published_weights,
     sampling,
     serving,
     tokens,
@@ -36,6 +37,7 @@ CHAPTERS = (
     encoder_decoder,
     one_machine,
     many_machines,
+    published_weights,
 )
 RIGHT = [pair for chapter in CHAPTERS for pair in chapter.RIGHT]
 WRONG = [triple for chapter in CHAPTERS for triple in chapter.WRONG]

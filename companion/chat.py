@@ -1,0 +1,131 @@
+"""A talk with the published model in a terminal: `make chat`. Chapter 12."""
+
+import argparse
+import codecs
+import sys
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from .cache import SlidingWindowCache
+from .inputs import check_text, check_whole
+from .models import GPT
+from .published import PublishedTokenizer, load_smollm2
+from .sampling import greedy, sample, temperature, top_p
+
+SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+HELP = "/reset begins anew, Ctrl-C stops an answer, Ctrl-D ends the talk."
+
+
+class Talk:
+    """A talk whose caches are kept from turn to turn: only what is new is read.
+
+    Beyond `window` tokens the oldest are forgotten, but for the first four (chapter
+    10). `choose` turns logits (1 v) into a token (1), as for `generate`.
+    """
+
+    def __init__(
+        self,
+        model: GPT,
+        tokenizer: PublishedTokenizer,
+        choose: Callable[[Tensor], Tensor] = greedy,
+        window: int = 2048,
+    ):
+        check_whole(window=window)
+        self.model, self.tokenizer, self.choose = model, tokenizer, choose
+        self.window = window
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was said."""
+        self.caches = [SlidingWindowCache(self.window, 4) for _ in self.model.blocks]
+        self.unread = self.turn("system", SYSTEM)
+
+    def turn(self, role: str, text: str) -> list[int]:
+        """The tokens of one turn, from its start to its end."""
+        start = len(self.tokenizer.chat([]))
+        return self.tokenizer.chat([(role, text)])[:-start]
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the talk is longer than what is kept."""
+        return len(self.caches[0]) > self.window
+
+    @torch.inference_mode()
+    def answer(self, text: str, n_most: int = 1000) -> Iterator[str]:
+        """What the model says to `text`, piece by piece, at most `n_most` tokens.
+
+        Whoever stops listening leaves a whole talk: the turn ends where it stood.
+        """
+        check_text(text=text)
+        tokenizer, end = self.tokenizer, self.tokenizer.end
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        ends = self.turn("assistant", "")[-2:]  # the end token, and a new line
+        new = [*self.unread, *self.turn("user", text), *tokenizer.chat([])]
+        try:
+            for _ in range(n_most):
+                logits = self.model(torch.tensor([new]), self.caches)[:, -1]
+                new = []
+                token = int(self.choose(logits))
+                if token == end:
+                    return
+                new = [token]
+                yield decoder.decode(tokenizer.pieces[token])
+        finally:
+            self.unread = [*new, *ends]
+
+
+def sampler(t: float, seed: int) -> Callable[[Tensor], Tensor]:
+    """Greedy for t = 0, else at that temperature from the likeliest 90%."""
+    if t == 0:
+        return greedy
+    generator = torch.Generator().manual_seed(seed)
+    return lambda logits: sample(top_p(temperature(logits, t), 0.9), generator)
+
+
+def talk_on(talk: Talk) -> None:
+    """Read lines and answer them, until there are no more."""
+    told = False
+    while True:
+        try:
+            text = input("> ").strip()
+        except KeyboardInterrupt:
+            print(f"\n{HELP}")
+            continue
+        except EOFError:
+            print()
+            return
+        if text == "/reset":
+            talk.reset()
+            told = False
+            print("The talk begins anew.")
+        elif text:
+            try:
+                for piece in talk.answer(text):
+                    print(piece, end="", flush=True)
+            except KeyboardInterrupt:
+                print(" ...", end="")
+            print()
+            if talk.forgets and not told:
+                told = True
+                print(
+                    f"(More than {talk.window} tokens were said: from here on the"
+                    " oldest are forgotten.)"
+                )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line of `python -m companion chat`."""
+    parser = argparse.ArgumentParser("companion chat", description=main.__doc__)
+    parser.add_argument("--temperature", type=float, default=0.7, help="0 is greedy")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--window", type=int, default=2048, help="tokens to keep")
+    given = parser.parse_args(arguments)
+    try:
+        choose = sampler(given.temperature, given.seed)
+        print("SmolLM2-135M-Instruct. " + HELP, flush=True)
+        talk = Talk(*load_smollm2(), choose, given.window)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    talk_on(talk)

@@ -1,0 +1,102 @@
+"""Right and wrong answers to the exercises of chapter 12."""
+
+import struct
+
+import torch
+
+from companion import checks
+
+
+def right_eight(raw):
+    weights = []
+    for block in raw.tolist():
+        scale, *numbers = struct.unpack("<e32b", bytes(block))
+        weights.append([scale * x for x in numbers])
+    return torch.tensor(weights)
+
+
+def scaled(raw, numbers):
+    return raw[:, :2].contiguous().view(torch.float16).float() * numbers
+
+
+def right_rows(n_heads, d_head):
+    rows = torch.arange(n_heads * d_head).view(n_heads, d_head // 2, 2)
+    return rows.transpose(1, 2).flatten().tolist()
+
+
+def right_chat(messages, encode, start, end):
+    ids = []
+    for who, text in [*messages, ("assistant", None)]:
+        ids.append(start)
+        ids.extend(encode(who + "\n"))
+        if text is not None:
+            ids.extend(encode(text))
+            ids.append(end)
+            ids.extend(encode("\n"))
+    return ids
+
+
+def without(token):
+    def answer(messages, encode, start, end):
+        left_out = {"start": start, "end": end}[token]
+        return [x for x in right_chat(messages, encode, start, end) if x != left_out]
+
+    return answer
+
+
+def in_words(messages, encode, start, end):
+    said = "".join(f"<|im_start|>{a}\n{b}<|im_end|>\n" for a, b in messages)
+    return encode(said + "<|im_start|>assistant\n")
+
+
+RIGHT = [
+    (checks.bits_a_weight, lambda n, bits, extra: (n * bits + 8 * extra) / n),
+    (checks.bits_a_weight, lambda n, bits, extra: torch.tensor(bits + 8 * extra / n)),
+    (checks.eight_bits, right_eight),
+    (checks.eight_bits, lambda raw: scaled(raw, raw[:, 2:].to(torch.int8))),
+    (checks.rows, right_rows),
+    (checks.rows, lambda *case: torch.tensor(right_rows(*case))),
+    (checks.chat, right_chat),
+    (checks.chat, lambda *case: tuple(right_chat(*case))),
+]
+WRONG = [
+    (checks.bits_a_weight, lambda n, bits, extra: bits, "scales are left out"),
+    (checks.bits_a_weight, lambda n, bits, extra: bits + extra / n, "in bytes"),
+    (checks.bits_a_weight, lambda n, bits, extra: bits / 8 + extra / n, "bytes a"),
+    (checks.bits_a_weight, lambda n, bits, extra: n * bits / 8 + extra, "of a block"),
+    (checks.bits_a_weight, lambda n, bits, extra: bits + 8 * extra, "wanted 5"),
+    (checks.eight_bits, lambda raw: scaled(raw, raw[:, 2:].float()), "as int8"),
+    (checks.eight_bits, lambda raw: scaled(raw, raw[:, 2:].float() - 128), "128 is"),
+    (checks.eight_bits, lambda raw: right_eight(raw).half(), "are float16"),
+    (
+        checks.eight_bits,
+        lambda raw: raw[:, 2:].contiguous().view(torch.int8).float(),
+        "multiply them",
+    ),
+    (
+        checks.eight_bits,
+        lambda raw: scaled(raw[:1], raw[:, 2:].contiguous().view(torch.int8)),
+        "one scale for all",
+    ),
+    (checks.eight_bits, lambda raw: right_eight(raw).flatten(), r"shape is \(96,\)"),
+    (checks.rows, lambda h, d: right_rows(1, h * d), "a head has|each head has"),
+    (checks.rows, lambda h, d: right_rows(1, d) * h, "again and again"),
+    (checks.rows, lambda h, d: right_rows(1, d), "there are n_heads"),
+    (checks.rows, lambda h, d: [*range(h * d)], "nothing changes"),
+    (
+        checks.rows,
+        lambda h, d: torch.tensor(right_rows(h, d)).argsort().tolist(),
+        "the way back",
+    ),
+    (checks.rows, lambda h, d: right_rows(h, d)[::-1], "wanted 0"),
+    (checks.chat, in_words, "spelled out"),
+    (checks.chat, without("end"), "no turn has an end"),
+    (checks.chat, lambda m, e, s, t: right_chat(m, e, s, t)[:-11], "nobody is asked"),
+    (checks.chat, lambda m, e, s, t: right_chat(m, e, t, s), "exchanged"),
+    (
+        checks.chat,
+        lambda m, e, s, t: right_chat([("", x) for _, x in m], e, s, t),
+        "names",
+    ),
+    (checks.chat, without("start"), "wanted"),
+]

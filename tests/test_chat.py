@@ -1,0 +1,126 @@
+"""A talk: the same as read anew, whoever stops it; and in a terminal."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from companion import generate
+from companion.chat import SYSTEM, Talk, sampler
+from companion.published import load_smollm2
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    return load_smollm2()
+
+
+def heard(talk: Talk, text: str, n: int = 25) -> str:
+    return "".join(talk.answer(text, n))
+
+
+def test_each_turn_is_answered_as_if_all_were_read_anew(loaded):
+    model, tokenizer = loaded
+    talk, said = Talk(model, tokenizer), [("system", SYSTEM)]
+    for text in ("What is the capital of France?", "And of Italy?"):
+        said.append(("user", text))
+        prompt = torch.tensor(tokenizer.chat(said))
+        new = [int(x) for x in generate(model, prompt, 25, end=tokenizer.end)]
+        answer = tokenizer.decode(new)
+        assert heard(talk, text) == answer
+        assert new[-1] == tokenizer.end
+        said.append(("assistant", answer))
+    assert "Paris" in said[2][1] and "Rome" in said[4][1]
+
+
+def test_who_stops_listening_leaves_a_whole_talk(loaded):
+    model, tokenizer = loaded
+    talk = Talk(model, tokenizer)
+    listening = talk.answer("Count from one to fifty.")
+    begun = "".join(next(listening) for _ in range(3))
+    listening.close()
+    answer = heard(talk, "What is the capital of France?")
+    again = Talk(model, tokenizer)
+    again.unread += again.turn("user", "Count from one to fifty.")
+    again.unread += again.turn("assistant", begun)
+    assert heard(again, "What is the capital of France?") == answer
+
+
+def test_a_talk_begins_anew(loaded):
+    talk = Talk(*loaded)
+    first = heard(talk, "Who are you?", 8)
+    heard(talk, "Are you sure?", 4)
+    talk.reset()
+    assert heard(talk, "Who are you?", 8) == first
+
+
+def test_a_talk_longer_than_its_window_goes_on(loaded):
+    talk = Talk(*loaded, window=32)
+    for _ in range(3):
+        words = heard(talk, "Tell me about the sea.", 12)
+    assert talk.forgets and words
+    assert talk.caches[0].keys.shape[-2] == 36
+
+
+def test_at_a_temperature_the_seed_decides(loaded):
+    texts = [
+        heard(Talk(*loaded, sampler(1.5, seed)), "Tell me a story.", 8)
+        for seed in (0, 0, 1)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+class Terminal:
+    """`make chat`'s command in a pseudo-terminal."""
+
+    def __init__(self):
+        import pty
+
+        self.end, other = pty.openpty()
+        command = [sys.executable, "-m", "companion", "chat", "--temperature", "0"]
+        streams = {"stdin": other, "stdout": other, "stderr": other}
+        self.process = subprocess.Popen(command, **streams, start_new_session=True)
+        os.close(other)
+        self.seen = ""
+
+    def wait_for(self, words: str, limit: float = 120) -> None:
+        """Read until `words` have come; what came before them is dropped."""
+        stop = time.monotonic() + limit
+        while words not in self.seen:
+            ready, _, _ = select.select([self.end], [], [], stop - time.monotonic())
+            assert ready, f"no {words!r} in {self.seen!r}"
+            self.seen += os.read(self.end, 4096).decode(errors="replace")
+        self.seen = self.seen.partition(words)[2]
+
+    def say(self, words: bytes) -> None:
+        os.write(self.end, words)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no pseudo-terminals")
+def test_a_talk_in_a_terminal():
+    terminal = Terminal()
+    try:
+        terminal.wait_for("> ")
+        terminal.say(b"What is the capital of France?\n")
+        terminal.wait_for("Paris")
+        terminal.wait_for("> ")
+        terminal.say(b"Count from one to one hundred, in words.\n")
+        terminal.wait_for("words.\r\n")
+        terminal.wait_for(" ")  # the answer has begun
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.wait_for(" ...\r\n> ")
+        terminal.say(b"/reset\n")
+        terminal.wait_for("begins anew")
+        terminal.wait_for("> ")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.wait_for("Ctrl-D ends the talk.")
+        terminal.say(b"\x04")
+        assert terminal.process.wait(20) == 0
+    finally:
+        terminal.process.kill()
+        os.close(terminal.end)

@@ -1,0 +1,297 @@
+"""Published weights: against transformers and tokenizers; files that are not whole."""
+
+import dataclasses
+import re
+import struct
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from common import seeded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import companion
+from companion import GPT, GPTConfig, published
+from companion.artifacts import SMOLLM2
+
+
+@pytest.fixture(scope="module")
+def file():
+    return published.read_gguf(SMOLLM2.path)
+
+
+@pytest.fixture(scope="module")
+def loaded(file):
+    header, tensors = file
+    config = published.config_of(header)
+    model = published.filled(config, published.named(tensors, config))
+    return model, published.PublishedTokenizer(header)
+
+
+def theirs(config: GPTConfig, ours: GPT) -> LlamaForCausalLM:
+    """The same weights in transformers' Llama, whose pairs are (i, i + d/2), too."""
+    with torch.device("meta"):
+        model = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=config.d_vocab,
+                hidden_size=config.d_model,
+                intermediate_size=config.d_hidden,
+                num_hidden_layers=config.n_layers,
+                num_attention_heads=config.n_heads,
+                num_key_value_heads=config.n_kv_heads,
+                max_position_embeddings=config.context_length,
+                rope_parameters={
+                    "rope_type": "default",
+                    "rope_theta": config.rotary_base,
+                },
+                rms_norm_eps=1e-5,
+                tie_word_embeddings=True,
+            )
+        )
+    names = {
+        "embedding.": "model.embed_tokens.",
+        "norm.gain": "model.norm.weight",
+        "attention_norm.gain": "input_layernorm.weight",
+        "feed_forward_norm.gain": "post_attention_layernorm.weight",
+        "attention.to_queries": "self_attn.q_proj",
+        "attention.to_keys": "self_attn.k_proj",
+        "attention.to_values": "self_attn.v_proj",
+        "attention.to_output": "self_attn.o_proj",
+        "feed_forward.to_gate": "mlp.gate_proj",
+        "feed_forward.to_hidden": "mlp.up_proj",
+        "feed_forward.to_output": "mlp.down_proj",
+    }
+    state = {}
+    for name, weight in ours.named_parameters():
+        for one, other in names.items():
+            if name == one or (one != "norm.gain" and one in name):
+                name = name.replace(one, other)
+                break
+        state[name.replace("blocks.", "model.layers.")] = weight.detach()
+    state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    model.load_state_dict(state, assign=True)
+    rotary = type(model.model.rotary_emb)(model.config)  # it was made without numbers
+    model.model.rotary_emb = rotary
+    return model.eval()
+
+
+@torch.inference_mode()
+def test_logits_are_transformers_and_caches_change_nothing(loaded):
+    model, tokenizer = loaded
+    reference = theirs(model.config, model)
+    text = companion.tiny_shakespeare()[:400]
+    for n in (1, 7, 64):
+        tokens = torch.tensor(tokenizer.encode(text))[None, :n]
+        logits = model(tokens)
+        torch.testing.assert_close(logits, reference(tokens).logits, atol=1e-3, rtol=0)
+    half = tokens[:, :40], tokens[:, 40:]
+    for make in (
+        lambda: companion.PreallocatedCache(64),
+        companion.ConcatenatingCache,
+        lambda: companion.RaggedCache(64, 1),
+        lambda: companion.SlidingWindowCache(64),
+    ):
+        caches = [make() for _ in model.blocks]
+        cached = torch.cat([model(part, caches) for part in half], 1)
+        torch.testing.assert_close(cached, logits, atol=1e-3, rtol=0)
+
+
+def test_it_knows_the_capital_of_france_and_answers_in_chat_form(loaded):
+    model, tokenizer = loaded
+    prompt = torch.tensor(tokenizer.encode("The capital of France is"))
+    new = [int(x) for x in companion.generate(model, prompt, 2)]
+    assert tokenizer.decode(new) == " Paris."
+    talk = tokenizer.chat([("user", "What is the capital of France?")])
+    new = companion.generate(model, torch.tensor(talk), 12, end=tokenizer.end)
+    assert "Paris" in tokenizer.decode([int(x) for x in new])
+
+
+@pytest.fixture(scope="module")
+def independent(file):
+    """The same vocabulary in Hugging Face's tokenizers."""
+    header, _ = file
+    tokens = header["tokenizer.ggml.tokens"]
+    merges = [tuple(pair.split(" ")) for pair in header["tokenizer.ggml.merges"]]
+    made = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, merges))
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    made.decoder = decoders.ByteLevel()
+    return made
+
+
+def test_tokens_of_all_of_shakespeare_are_those_of_tokenizers(loaded, independent):
+    text = companion.tiny_shakespeare()
+    ours = loaded[1].encode(text)
+    assert ours == independent.encode(text).ids
+    assert loaded[1].decode(ours) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "\n\n1",
+        "  12  3",
+        "a\n\n b",
+        "it's 3's",
+        "½ ²³ ٣",
+        "日本 語",
+        "\t\t1\n",
+    ],
+)
+def test_tokens_of_digits_and_white_space(loaded, independent, text):
+    assert loaded[1].encode(text) == independent.encode(text).ids
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30))
+def test_tokens_of_any_text(loaded, independent, text):
+    tokenizer = loaded[1]
+    ours = tokenizer.encode(text)
+    known = set(tokenizer.pieces)
+    if all(bytes([byte]) in known for byte in text.encode()):
+        assert ours == independent.encode(text).ids
+        assert tokenizer.decode(ours) == text
+    assert all(0 <= i < tokenizer.d_vocab for i in ours)
+
+
+def test_no_text_makes_a_special_token(loaded):
+    tokenizer = loaded[1]
+    special = set(tokenizer.special.values())
+    assert len(special) == 17
+    for word in tokenizer.special:
+        assert not special & {*tokenizer.encode(word), *tokenizer.encode(f"a{word} b")}
+    talk = tokenizer.chat([("user", "<|im_end|>")])
+    assert [i for i in talk if i in special] == [1, 2, 1]
+
+
+def test_the_chat_form_is_the_header_s(loaded, file):
+    template = file[0]["tokenizer.chat_template"]
+    system = re.search(r"system\n(.*?)<", template)[1]
+    tokenizer = loaded[1]
+    talk = tokenizer.chat([("system", system), ("user", "Hi")])
+    words = {i: word for word, i in tokenizer.special.items()}
+    said = "".join(words[i] if i in words else tokenizer.decode([i]) for i in talk)
+    assert said == (
+        f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+SMALL = {
+    "vocab_size": 11,
+    "context_length": 16,
+    "embedding_length": 8,
+    "block_count": 2,
+    "feed_forward_length": 12,
+}
+
+
+def write(path: Path, change=lambda tensors: tensors, kind="llama", **sizes) -> Path:
+    """A small file of the same form; `change` its tensors, or its sizes."""
+    config = published.config_of(
+        {
+            "general.architecture": "llama",
+            **{f"llama.{name}": size for name, size in SMALL.items()},
+            "llama.attention.head_count": 2,
+            "llama.attention.head_count_kv": 1,
+            "llama.rope.freq_base": 10_000.0,
+        }
+    )
+    model = GPT(config, seeded())
+    weights = dict(model.named_parameters())
+    tensors = {}
+    for theirs_, ours in published.NAMES.items():
+        for i in range(config.n_layers if "{}" in theirs_ else 1):
+            tensors[theirs_.format(i)] = weights[ours.format(i)].detach().numpy()
+    writer = gguf.GGUFWriter(path, kind)
+    for name, size in (SMALL | sizes).items():
+        if size is not None:
+            writer.add_uint32(f"llama.{name}", size)
+    writer.add_uint32("llama.attention.head_count", 2)
+    writer.add_uint32("llama.attention.head_count_kv", 1)
+    writer.add_float32("llama.rope.freq_base", 10_000.0)
+    for name, x in change(tensors).items():
+        writer.add_tensor(name, np.ascontiguousarray(x))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def load(path: Path) -> GPT:
+    header, tensors = published.read_gguf(path)
+    config = published.config_of(header)
+    return published.filled(config, published.named(tensors, config))
+
+
+def test_a_small_file_of_the_same_form_is_read(tmp_path):
+    model = load(write(tmp_path / "small.gguf"))
+    assert model(torch.zeros(1, 3, dtype=torch.long)).shape == (1, 3, 11)
+    assert dataclasses.replace(model.config, n_layers=1).d_hidden == 12
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"kind": "gpt2"}, "the architecture is 'gpt2'"),
+        ({"block_count": None}, "the header says nothing of 'block_count'"),
+        ({"block_count": 3}, "the file has no tensor blk.2.attn_norm.weight"),
+        ({"block_count": 1}, "there is no place for blk.1."),
+        (
+            {"feed_forward_length": 10},
+            r"to_gate.weight is \(12, 8\) in the file; the header makes it \(10, 8\)",
+        ),
+        (
+            {
+                "change": lambda x: {
+                    k: v for k, v in x.items() if "output_norm" not in k
+                }
+            },
+            "the file has no tensor output_norm.weight",
+        ),
+        (
+            {"change": lambda x: x | {"rope.weight": np.ones(3, np.float32)}},
+            "there is no place for rope.weight",
+        ),
+    ],
+)
+def test_another_file_is_refused_with_what_is_wrong(tmp_path, change, words):
+    with pytest.raises(ValueError, match=words):
+        load(write(tmp_path / "other.gguf", **change))
+
+
+@pytest.mark.parametrize("n", [0, 3, 200, -100])
+def test_a_file_that_is_cut_is_refused(tmp_path, n):
+    path = write(tmp_path / "cut.gguf")
+    path.write_bytes(path.read_bytes()[:n])
+    with pytest.raises(ValueError, match="is not a whole GGUF file"):
+        load(path)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    path = tmp_path / "other"
+    path.write_bytes(struct.pack("<Q", 7) * 40)
+    with pytest.raises(ValueError, match="is not a whole GGUF file"):
+        load(path)
+
+
+def test_a_missing_or_altered_published_file_is_named(tmp_path, monkeypatch):
+    broken = dataclasses.replace(SMOLLM2, path=tmp_path / "weights")
+    monkeypatch.setattr(published, "SMOLLM2", broken)
+    with pytest.raises(FileNotFoundError, match="SmolLM2-135M-Instruct"):
+        published.load_smollm2()
+    broken.path.write_bytes(b"GGUF")
+    with pytest.raises(ValueError, match="truncated or altered"):
+        published.load_smollm2()
