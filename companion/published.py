@@ -109,7 +109,7 @@ def filled(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
     for name, parameter in model.named_parameters():
         if parameter.shape != weights[name].shape:
             raise ValueError(
-                f"{name} is {tuple(weights[name].shape)} in the file; the header makes"
+                f"{name} is {tuple(weights[name].shape)} in the file; its sizes make"
                 f" it {tuple(parameter.shape)}"
             )
         parameter.copy_(weights[name])

@@ -251,7 +251,7 @@ def test_a_small_file_of_the_same_form_is_read(tmp_path):
         ({"block_count": 1}, "there is no place for blk.1."),
         (
             {"feed_forward_length": 10},
-            r"to_gate.weight is \(12, 8\) in the file; the header makes it \(10, 8\)",
+            r"to_gate.weight is \(12, 8\) in the file; its sizes make it \(10, 8\)",
         ),
         (
             {
