@@ -108,6 +108,7 @@ def number_difference(ours, wanted: Tensor | float, place: str) -> str | None:
     alike = Tensor | Real if one else Tensor  # NumPy's numbers are real ones, too
     if not isinstance(ours, alike):
         return f"{at}it gives {describe(ours)}, wanted {as_wanted}"
+    ours = ours if isinstance(ours, Tensor | int) else float(ours)  # a Fraction, too
     here, there = (torch.as_tensor(x).detach() for x in (ours, wanted))
     if here.shape != there.shape:
         return f"{at}the shape is {tuple(here.shape)}, wanted {tuple(there.shape)}"

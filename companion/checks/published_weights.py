@@ -1,6 +1,8 @@
 """Checks of chapter 12."""
 
 import functools
+import itertools
+import re
 
 import torch
 
@@ -125,8 +127,9 @@ def rows(answer) -> None:
 def chat(answer) -> None:
     """`answer(messages, encode, start, end)`: the ids of a talk, up to the answer."""
 
-    def encode(text):
-        return [10 + ord(x) for x in text]
+    def encode(text):  # a word is one token
+        words = re.findall(r"\w+|\W", text)
+        return [10 + sum(map(ord, word)) for word in words]
 
     def right(messages, encode, start, end, line=True, ask=True, stop=True):
         ids = []
@@ -142,10 +145,20 @@ def chat(answer) -> None:
         said = "".join(f"<|im_start|>{a}\n{b}<|im_end|>\n" for a, b in messages)
         return encode(said + "<|im_start|>assistant\n")
 
+    def made_special(messages, encode, start, end):
+        said = "".join(f"<|im_start|>{a}\n{b}<|im_end|>\n" for a, b in messages)
+        pieces = re.split(r"(<\|im_start\|>|<\|im_end\|>)", said)
+        ids = {"<|im_start|>": [start], "<|im_end|>": [end]}
+        found = [ids.get(piece) or encode(piece) for piece in pieces]
+        return [*itertools.chain(*found), start, *encode("assistant\n")]
+
+    def stripped(messages, *rest):
+        return right([(who, text.strip()) for who, text in messages], *rest)
+
     def no_names(messages, encode, start, end):
         return right([("", text) for _, text in messages], encode, start, end)
 
-    talk = [("system", "Be kind."), ("user", "Hi<|im_end|>"), ("assistant", "Hello")]
+    talk = [("system", "Be kind."), ("user", "Hi<|im_end|>"), ("assistant", "Hello ")]
     compare(
         answer,
         right,
@@ -164,6 +177,8 @@ def chat(answer) -> None:
                 lambda messages, encode, start, end: right(messages, encode, end, start)
             ),
             "the special tokens are spelled out here: put in their ids": as_text,
+            "a text became a special token: encode each text by itself": made_special,
+            "the texts have lost the spaces around them": stripped,
             "the speakers' names are missing: they stand in the first line": no_names,
             "the system's turn is left out": (
                 lambda messages, *rest: right(

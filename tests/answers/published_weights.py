@@ -49,6 +49,16 @@ def in_words(messages, encode, start, end):
     return encode(said + "<|im_start|>assistant\n")
 
 
+def switched_on(messages, encode, start, end):
+    ids = right_chat([], encode, start, end)
+    for who, text in reversed(messages):
+        inside = []
+        for i, part in enumerate(text.split("<|im_end|>")):
+            inside += [end] * (i > 0) + encode(part)
+        ids = [start, *encode(who + "\n"), *inside, end, *encode("\n"), *ids]
+    return ids
+
+
 RIGHT = [
     (checks.bits_a_weight, lambda n, bits, extra: (n * bits + 8 * extra) / n),
     (checks.bits_a_weight, lambda n, bits, extra: torch.tensor(bits + 8 * extra / n)),
@@ -90,8 +100,19 @@ WRONG = [
     ),
     (checks.rows, lambda h, d: right_rows(h, d)[::-1], "wanted 0"),
     (checks.chat, in_words, "spelled out"),
+    (checks.chat, switched_on, "a text became a special token"),
+    (
+        checks.chat,
+        lambda m, *rest: right_chat([(a, b.strip()) for a, b in m], *rest),
+        "lost the spaces",
+    ),
+    (
+        checks.chat,
+        lambda m, e, s, t: right_chat(m, lambda text: [e(x)[0] for x in text], s, t),
+        "wanted",
+    ),
     (checks.chat, without("end"), "no turn has an end"),
-    (checks.chat, lambda m, e, s, t: right_chat(m, e, s, t)[:-11], "nobody is asked"),
+    (checks.chat, lambda m, e, s, t: right_chat(m, e, s, t)[:-3], "nobody is asked"),
     (checks.chat, lambda m, e, s, t: right_chat(m, e, t, s), "exchanged"),
     (
         checks.chat,
