@@ -9,14 +9,13 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from common import seeded
+from common import llama, seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import companion
-from companion import GPT, GPTConfig, published
+from companion import GPT, published
 from companion.artifacts import SMOLLM2
 
 
@@ -33,57 +32,10 @@ def loaded(file):
     return model, published.PublishedTokenizer(header)
 
 
-def theirs(config: GPTConfig, ours: GPT) -> LlamaForCausalLM:
-    """The same weights in transformers' Llama, whose pairs are (i, i + d/2), too."""
-    with torch.device("meta"):
-        model = LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=config.d_vocab,
-                hidden_size=config.d_model,
-                intermediate_size=config.d_hidden,
-                num_hidden_layers=config.n_layers,
-                num_attention_heads=config.n_heads,
-                num_key_value_heads=config.n_kv_heads,
-                max_position_embeddings=config.context_length,
-                rope_parameters={
-                    "rope_type": "default",
-                    "rope_theta": config.rotary_base,
-                },
-                rms_norm_eps=1e-5,
-                tie_word_embeddings=True,
-            )
-        )
-    names = {
-        "embedding.": "model.embed_tokens.",
-        "norm.gain": "model.norm.weight",
-        "attention_norm.gain": "input_layernorm.weight",
-        "feed_forward_norm.gain": "post_attention_layernorm.weight",
-        "attention.to_queries": "self_attn.q_proj",
-        "attention.to_keys": "self_attn.k_proj",
-        "attention.to_values": "self_attn.v_proj",
-        "attention.to_output": "self_attn.o_proj",
-        "feed_forward.to_gate": "mlp.gate_proj",
-        "feed_forward.to_hidden": "mlp.up_proj",
-        "feed_forward.to_output": "mlp.down_proj",
-    }
-    state = {}
-    for name, weight in ours.named_parameters():
-        for one, other in names.items():
-            if name == one or (one != "norm.gain" and one in name):
-                name = name.replace(one, other)
-                break
-        state[name.replace("blocks.", "model.layers.")] = weight.detach()
-    state["lm_head.weight"] = state["model.embed_tokens.weight"]
-    model.load_state_dict(state, assign=True)
-    rotary = type(model.model.rotary_emb)(model.config)  # it was made without numbers
-    model.model.rotary_emb = rotary
-    return model.eval()
-
-
 @torch.inference_mode()
 def test_logits_are_transformers_and_caches_change_nothing(loaded):
     model, tokenizer = loaded
-    reference = theirs(model.config, model)
+    reference = llama(model)
     text = companion.tiny_shakespeare()[:400]
     for n in (1, 7, 64):
         tokens = torch.tensor(tokenizer.encode(text))[None, :n]

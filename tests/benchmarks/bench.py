@@ -11,6 +11,7 @@ import platform
 import random
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -25,6 +26,10 @@ from transformers.utils import logging
 
 import companion
 from companion.notebook import trained
+from companion.published import load_smollm2
+
+sys.path.append(str(Path(__file__).parent.parent))
+from common import llama  # noqa: E402
 
 logging.set_verbosity_error()
 OUTPUT = Path(__file__).parent.parent.parent / "build" / "bench.json"
@@ -169,21 +174,45 @@ def serving(n_rows: int = 8) -> dict:
             server.submit(companion.Request(prompt, n_new))
         server.run()
 
-    @torch.inference_mode()
     def in_batches():
         for i in range(0, 32, n_rows):
-            flipped = [prompt.flip(0) for prompt in prompts[i : i + n_rows]]
-            padded = torch.nn.utils.rnn.pad_sequence(flipped, True, -1).flip(1)
             n_new = max(n for _, n in sizes[i : i + n_rows])
-            theirs.generate(
-                padded.clamp(min=0), attention_mask=(padded >= 0).long(),
-                max_new_tokens=n_new, min_new_tokens=n_new, do_sample=False,
-                pad_token_id=0, use_cache=True,
-            )  # fmt: skip
+            left_padded(theirs, prompts[i : i + n_rows], n_new)
 
     n = sum(n for _, n in sizes)
     name = f"32 requests in {n_rows} rows, against transformers, padded on the left"
     return pair(name, (n, n), serve, in_batches)
+
+
+def published(n: int = 64) -> list[dict]:
+    """SmolLM2-135M, greedily: one stream and eight of different lengths."""
+    model, tokenizer = load_smollm2()
+    text, rows = companion.tiny_shakespeare(), []
+    tokens = [torch.tensor(tokenizer.encode(text[: 40 * i])) for i in range(1, 9)]
+    for dtype in (torch.float32, torch.bfloat16):
+        ours, theirs = copy.deepcopy(model).to(dtype), llama(model).to(dtype)
+        for prompts in (tokens[-1:], tokens):
+            k, name = len(prompts), str(dtype).removeprefix("torch.")
+            rows.append(
+                pair(
+                    f"SmolLM2-135M, {k} streams, {name}, against transformers",
+                    (k * n, k * n),
+                    lambda ours=ours, p=prompts: list(companion.generate(ours, p, n)),
+                    partial(left_padded, theirs, prompts, n),
+                )
+            )
+    return rows
+
+
+@torch.inference_mode()
+def left_padded(model, prompts: list[torch.Tensor], n: int) -> None:
+    """transformers' way with prompts of different lengths."""
+    flipped = [prompt.flip(0) for prompt in prompts]
+    padded = torch.nn.utils.rnn.pad_sequence(flipped, True, -1).flip(1)
+    model.generate(
+        padded.clamp(min=0), attention_mask=(padded >= 0).long(), max_new_tokens=n,
+        min_new_tokens=n, do_sample=False, pad_token_id=0, use_cache=True,
+    )  # fmt: skip
 
 
 def speculation() -> list[dict]:
@@ -313,7 +342,7 @@ def main() -> None:
     torch.manual_seed(0)
     kept, runners = memory(), race()
     rows = [training(), *decoding(), *streams(), lengths()]
-    rows += [serving(), *speculation()]
+    rows += [serving(), *speculation(), *published()]
     for row in rows:
         show(row)
     OUTPUT.parent.mkdir(exist_ok=True)
