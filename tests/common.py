@@ -27,51 +27,52 @@ def shaken(module: nn.Module, std: float = 0.3, seed: int = 0) -> nn.Module:
     return module.eval()
 
 
-def llama(ours: nn.Module):
-    """The same weights in transformers' Llama, whose pairs are (i, i + d/2), too."""
+def llama(header: dict, tensors: dict[str, Tensor]):
+    """transformers' Llama with a GGUF file's own tensors, by its own names.
+
+    Its heads rotate the pairs (i, i + d/2); llama.cpp's converter has interleaved them.
+    """
     from transformers import LlamaConfig, LlamaForCausalLM  # seconds, for few tests
 
-    config = ours.config
+    size = {name.removeprefix("llama."): value for name, value in header.items()}
+    heads, kv_heads = size["attention.head_count"], size["attention.head_count_kv"]
+    config = LlamaConfig(
+        vocab_size=size["vocab_size"],
+        hidden_size=size["embedding_length"],
+        intermediate_size=size["feed_forward_length"],
+        num_hidden_layers=size["block_count"],
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=size["context_length"],
+        rope_parameters={"rope_type": "default", "rope_theta": size["rope.freq_base"]},
+        rms_norm_eps=size["attention.layer_norm_rms_epsilon"],
+        tie_word_embeddings=True,
+    )
     with torch.device("meta"):
-        model = LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=config.d_vocab,
-                hidden_size=config.d_model,
-                intermediate_size=config.d_hidden,
-                num_hidden_layers=config.n_layers,
-                num_attention_heads=config.n_heads,
-                num_key_value_heads=config.n_kv_heads,
-                max_position_embeddings=config.context_length,
-                rope_parameters={
-                    "rope_type": "default",
-                    "rope_theta": config.rotary_base,
-                },
-                rms_norm_eps=1e-5,
-                tie_word_embeddings=True,
-            )
-        )
-    names = {
-        "embedding.": "model.embed_tokens.",
-        "norm.gain": "model.norm.weight",
-        "attention_norm.gain": "input_layernorm.weight",
-        "feed_forward_norm.gain": "post_attention_layernorm.weight",
-        "attention.to_queries": "self_attn.q_proj",
-        "attention.to_keys": "self_attn.k_proj",
-        "attention.to_values": "self_attn.v_proj",
-        "attention.to_output": "self_attn.o_proj",
-        "feed_forward.to_gate": "mlp.gate_proj",
-        "feed_forward.to_hidden": "mlp.up_proj",
-        "feed_forward.to_output": "mlp.down_proj",
-    }
-    state = {}
-    for name, weight in ours.named_parameters():
-        for one, other in names.items():
-            if name == one or (one != "norm.gain" and one in name):
-                name = name.replace(one, other)
-                break
-        state[name.replace("blocks.", "model.layers.")] = weight.detach()
-    state["lm_head.weight"] = state["model.embed_tokens.weight"]
+        model = LlamaForCausalLM(config)
+
+    def halves(x: Tensor, n_heads: int) -> Tensor:
+        rows = x.reshape(n_heads, len(x) // n_heads // 2, 2, -1)
+        return rows.swapaxes(1, 2).reshape(x.shape)
+
+    state = {"model.embed_tokens.weight": tensors["token_embd.weight"]}
+    state["lm_head.weight"] = tensors["token_embd.weight"]
+    state["model.norm.weight"] = tensors["output_norm.weight"]
+    for i in range(config.num_hidden_layers):
+        ours, theirs = f"blk.{i}.", f"model.layers.{i}."
+        for one, other in (
+            ("attn_norm", "input_layernorm"),
+            ("ffn_norm", "post_attention_layernorm"),
+            ("attn_v", "self_attn.v_proj"),
+            ("attn_output", "self_attn.o_proj"),
+            ("ffn_gate", "mlp.gate_proj"),
+            ("ffn_up", "mlp.up_proj"),
+            ("ffn_down", "mlp.down_proj"),
+        ):
+            state[f"{theirs}{other}.weight"] = tensors[f"{ours}{one}.weight"]
+        for one, other, n in (("q", "q_proj", heads), ("k", "k_proj", kv_heads)):
+            turned = halves(tensors[f"{ours}attn_{one}.weight"], n)
+            state[f"{theirs}self_attn.{other}.weight"] = turned
     model.load_state_dict(state, assign=True)
-    rotary = type(model.model.rotary_emb)(model.config)  # it was made without numbers
-    model.model.rotary_emb = rotary
+    model.model.rotary_emb = type(model.model.rotary_emb)(config)  # it had no numbers
     return model.eval()

@@ -33,9 +33,9 @@ def loaded(file):
 
 
 @torch.inference_mode()
-def test_logits_are_transformers_and_caches_change_nothing(loaded):
+def test_logits_are_transformers_and_caches_change_nothing(loaded, file):
     model, tokenizer = loaded
-    reference = llama(model)
+    reference = llama(*file)
     text = companion.tiny_shakespeare()[:400]
     for n in (1, 7, 64):
         tokens = torch.tensor(tokenizer.encode(text))[None, :n]

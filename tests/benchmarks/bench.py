@@ -26,7 +26,7 @@ from transformers.utils import logging
 
 import companion
 from companion.notebook import trained
-from companion.published import load_smollm2
+from companion.published import SMOLLM2, load_smollm2, read_gguf
 
 sys.path.append(str(Path(__file__).parent.parent))
 from common import llama  # noqa: E402
@@ -187,10 +187,11 @@ def serving(n_rows: int = 8) -> dict:
 def published(n: int = 64) -> list[dict]:
     """SmolLM2-135M, greedily: one stream and eight of different lengths."""
     model, tokenizer = load_smollm2()
+    file = read_gguf(SMOLLM2.path)
     text, rows = companion.tiny_shakespeare(), []
     tokens = [torch.tensor(tokenizer.encode(text[: 40 * i])) for i in range(1, 9)]
     for dtype in (torch.float32, torch.bfloat16):
-        ours, theirs = copy.deepcopy(model).to(dtype), llama(model).to(dtype)
+        ours, theirs = copy.deepcopy(model).to(dtype), llama(*file).to(dtype)
         for prompts in (tokens[-1:], tokens):
             k, name = len(prompts), str(dtype).removeprefix("torch.")
             rows.append(
