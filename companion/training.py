@@ -102,7 +102,7 @@ def train(
     on_step: Callable[[int, float], None] | None = None,
     first: int = 0,
 ) -> list[float]:
-    """One optimizer step a batch of (*inputs, targets); the losses in nats.
+    """One optimizer step a batch of `(*inputs, targets)`; the losses in nats.
 
     `on_step(step, loss)` is called after each, counted from `first`: the place for a
     schedule, a picture, a progress bar. Ctrl-C ends the loop after the step it falls

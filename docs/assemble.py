@@ -1,0 +1,98 @@
+"""Put the pages of the site together in build/source/, where Sphinx reads them.
+
+The chapters lie there as they are. The index, whose words are the README's, and a page
+for each module are written here.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+from chapters import PATHS, ROOT, cover
+
+SOURCE = ROOT / "build" / "source"
+ROW = r"^\| \d\d \| \[(.+?)\]\(notebooks/(\w+)\.ipynb\) \| (.+?) \|$"
+CARD = """\
+- [![{alt}](pictures/{name}.png)
+  {number} · {title}](notebooks/{name}.ipynb)
+
+  {question}
+
+  <a href="slides/{name}.html">Slides of {number}</a>
+"""
+MODULE = """\
+```{{eval-rst}}
+.. automodule:: {name}
+```
+"""
+
+
+def cards() -> str:
+    """A card for each chapter of the README's table."""
+    readme, text = (ROOT / "README.md").read_text("utf-8"), ""
+    for title, name, question in re.findall(ROW, readme, flags=re.M):
+        _, alt = cover(ROOT / "notebooks" / f"{name}.ipynb")
+        words = {"title": title[0].upper() + title[1:], "question": question, "alt": " ".join(alt.split())}
+        text += CARD.format(name=name, number=name[:2], **words)
+    return text
+
+
+def modules() -> dict[str, tuple[str, str]]:
+    """Every module's first chapter and first line, in the order of the chapters.
+
+    What names no chapter serves all of them and comes first.
+    """
+    found = []
+    for path in (ROOT / "companion").rglob("[a-z]*.py"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        words = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+        chapter = re.search(r"chapters? (\d\d)", words, flags=re.I)
+        found.append((chapter[1] if chapter else "", name, words.partition("\n")[0]))
+    return {name: (chapter, line) for chapter, name, line in sorted(found)}
+
+
+def reference() -> dict[str, str]:
+    """The reference's pages: one for each module, and the list of them."""
+    known, pages = modules(), {}
+    checks = [name for name in known if ".checks." in name]
+    listed = {name: words for name, words in known.items() if name not in checks}
+    listed["companion.checks"] = ("", "Checks for the exercises.")
+    pages = {name: f"# {name}\n\n{MODULE.format(name=name)}" for name in listed}
+    for name in checks:
+        pages["companion.checks"] += f"\n## {name}\n\n{MODULE.format(name=name)}"
+    lines = [f"- [](reference/{name}.md): {line}" for name, (_, line) in listed.items()]
+    tree = [f"reference/{name}" for name in listed]
+    text = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    text = text.replace("MODULES", "\n".join(lines)).replace("TREE", "\n".join(tree))
+    return {f"reference/{name}.md": page for name, page in pages.items()} | {
+        "reference.md": text
+    }
+
+
+def contents() -> dict[str, bytes]:
+    """Every file that Sphinx reads, by its path."""
+    docs = {path.name: path.read_text("utf-8") for path in ROOT.glob("docs/*.md")}
+    # A file in docs/ reaches the chapters one folder up, the site's page does not.
+    docs = {name: text.replace("](../", "](") for name, text in docs.items()}
+    docs["index.md"] = docs["index.md"].replace("CHAPTERS\n", cards())
+    if "teaching.md" not in docs:
+        docs["index.md"] = docs["index.md"].replace("\nteaching\n", "\n")
+    found = {name: text.encode() for name, text in (docs | reference()).items()}
+    found |= {f"notebooks/{path.name}": path.read_bytes() for path in PATHS}
+    return found | {f"pictures/{path.stem}.png": cover(path)[0] for path in PATHS}
+
+
+def write(files: dict[str, bytes], folder: Path) -> None:
+    """Write what has changed, so that Sphinx reads no more; remove what is no more."""
+    for old in [path for path in folder.rglob("*") if path.is_file()]:
+        if old.relative_to(folder).as_posix() not in files:
+            old.unlink()
+    for name, content in files.items():
+        path = folder / name
+        if not path.exists() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+if __name__ == "__main__":
+    write(contents(), SOURCE)

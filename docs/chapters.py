@@ -1,0 +1,50 @@
+"""The chapters as the site and the slides show them."""
+
+import base64
+from pathlib import Path
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parents[1]
+PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+WIDGET = "application/vnd.jupyter.widget-view+json"
+SLIDER = "*Here a running notebook has a slider.*"
+
+
+def figures(cell) -> list:
+    """The cell's outputs that are pictures."""
+    return [o for o in cell.get("outputs", []) if "image/png" in o.get("data", {})]
+
+
+def alternative(output) -> str:
+    """What a picture shows, in words."""
+    return output.metadata["image/png"]["alt"]
+
+
+def prepared(text: str):
+    """A notebook for readers who can't run it.
+
+    A sentence stands for each slider, and what folds a cell says what is in it. The
+    alternative text is copied to where myst-nb looks for it.
+    """
+    notebook = nbformat.reads(text, as_version=4)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if WIDGET in output.get("data", {}):
+                output.data = {"text/markdown": SLIDER}
+        tags = cell.metadata.get("tags", [])
+        what = "a solution" if "solution" in tags else "the code of the figure"
+        shown = {"code_prompt_show": f"Show {what}", "code_prompt_hide": f"Hide {what}"}
+        if pictures := figures(cell):
+            (picture,) = pictures  # myst-nb has one text for all pictures of a cell
+            shown["image"] = {"alt": alternative(picture)}
+        cell.metadata["mystnb"] = shown
+    return notebook
+
+
+def cover(path: Path) -> tuple[bytes, str]:
+    """The picture of a chapter and its alternative text: the first, or tagged `cover`."""
+    cells = [c for c in nbformat.read(path, as_version=4).cells if figures(c)]
+    tagged = [c for c in cells if "cover" in c.metadata.get("tags", [])]
+    picture = figures((tagged or cells)[0])[0]
+    return base64.b64decode(picture.data["image/png"]), alternative(picture)

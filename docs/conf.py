@@ -1,0 +1,53 @@
+"""Sphinx's settings for the site: `make site`."""
+
+import os
+import sys
+from pathlib import Path
+
+import nbformat
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chapters import prepared  # noqa: E402
+
+project = html_title = "The Transformer, by building one"
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+default_role = "literal"  # the docstrings' `names`
+
+nb_execution_mode = "off"  # the stored outputs, which `make test` compares
+nb_ipywidgets_js = {}  # by default two scripts from elsewhere
+myst_enable_extensions = ["attrs_block", "dollarmath"]
+myst_heading_anchors = 3
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_inherit_docstrings = False
+add_module_names = False
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 72
+
+html_theme = "sphinx_book_theme"
+html_static_path = ["_static", "../build/npm/static"]
+html_css_files = ["site.css"]
+mathjax_path = "mathjax/tex-svg.js"
+html_favicon = "_static/icon.svg"
+html_context = {"default_mode": "auto"}
+html_theme_options = {"navbar_persistent": [], "use_fullscreen_button": False}
+if repository := os.environ.get("REPOSITORY"):  # owner/name
+    html_theme_options |= {
+        "repository_url": f"https://github.com/{repository}",
+        "repository_branch": "main",
+        "use_repository_button": True,
+        "launch_buttons": {
+            "binderhub_url": "https://mybinder.org",
+            "colab_url": "https://colab.research.google.com",
+        },
+    }
+
+
+def show(app, docname, source):
+    """Change a chapter as it is read; the file offered for download stays as it is."""
+    if docname.startswith("notebooks/"):
+        source[0] = nbformat.writes(prepared(source[0]))
+
+
+def setup(app):
+    app.connect("source-read", show)
