@@ -16,10 +16,11 @@ ifneq ($(shell cat $(VENV)/ready 2>/dev/null),$(CURDIR))
 $(shell rm -f $(VENV)/ready)
 endif
 SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
+NPM := mathjax@3.2.2 reveal.js@5.2.1
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 .PHONY: help lab test data notebooks browser train chat bench seeds fuzz mutants \
-	student pictures lock clean
+	student site slides pages pictures lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -71,6 +72,17 @@ mutants: data ## put small faults into the package and see which no test notices
 student: data ## write the notebooks without the exercises' solutions to student/
 	$(PYTHON) tests/student.py
 
+site: slides ## build the site in build/site/: chapters, reference, search, slides
+	$(PYTHON) docs/assemble.py
+	$(PYTHON) -m sphinx -W --keep-going --quiet -c docs build/source build/site
+	rm -rf build/site/slides && cp -R build/slides build/site/slides
+
+slides: build/npm/ready ## write a deck for each chapter to build/slides/
+	$(PYTHON) docs/slides.py
+
+pages: site ## visit every page of the site and every slide in Chromium
+	$(PYTHON) tests/pages.py
+
 pictures: data ## renew the README's pictures from chapter 05
 	$(PYTHON) tests/pictures.py
 
@@ -79,6 +91,12 @@ lock: data ## pin every package anew, within the bounds of pyproject.toml
 
 clean: ## remove the environment and what was built; the data cache stays
 	rm -rf $(VENV) build student
+
+# Once, and again when the environment is new: from here on nothing needs the network.
+build/npm/ready: $(VENV)/ready
+	$(PYTHON) -m pip install --quiet --constraint requirements.lock --editable .[site]
+	npm install --prefix build/npm --no-audit --no-fund --silent $(NPM)
+	touch $@
 
 $(VENV)/ready: requirements.lock pyproject.toml
 	@for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \

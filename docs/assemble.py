@@ -32,7 +32,11 @@ def cards() -> str:
     readme, text = (ROOT / "README.md").read_text("utf-8"), ""
     for title, name, question in re.findall(ROW, readme, flags=re.M):
         _, alt = cover(ROOT / "notebooks" / f"{name}.ipynb")
-        words = {"title": title[0].upper() + title[1:], "question": question, "alt": " ".join(alt.split())}
+        words = {
+            "title": title[0].upper() + title[1:],
+            "question": question,
+            "alt": " ".join(alt.split()),
+        }
         text += CARD.format(name=name, number=name[:2], **words)
     return text
 

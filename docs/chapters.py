@@ -43,7 +43,7 @@ def prepared(text: str):
 
 
 def cover(path: Path) -> tuple[bytes, str]:
-    """The picture of a chapter and its alternative text: the first, or tagged `cover`."""
+    """A chapter's first picture, or the one tagged `cover`, and its words."""
     cells = [c for c in nbformat.read(path, as_version=4).cells if figures(c)]
     tagged = [c for c in cells if "cover" in c.metadata.get("tags", [])]
     picture = figures((tagged or cells)[0])[0]

@@ -25,9 +25,9 @@ python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 72
 
 html_theme = "sphinx_book_theme"
-html_static_path = ["_static", "../build/npm/static"]
+html_static_path = ["_static", "../build/npm/node_modules/mathjax/es5/tex-svg.js"]
 html_css_files = ["site.css"]
-mathjax_path = "mathjax/tex-svg.js"
+mathjax_path = "tex-svg.js"
 html_favicon = "_static/icon.svg"
 html_context = {"default_mode": "auto"}
 html_theme_options = {"navbar_persistent": [], "use_fullscreen_button": False}

@@ -236,12 +236,21 @@ def check(browser, address, path):
     return verdict == "ok"
 
 
+@contextmanager
+def chromium():
+    """The browser; exit and say how to install it where there is none."""
+    wanted = [os.environ["CHROMIUM"]] if os.environ.get("CHROMIUM") else CHROMIUM
+    path = next(filter(None, map(shutil.which, wanted)), None)
+    if path is None:
+        sys.exit(INSTALL)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS.split())
+        yield browser
+        browser.close()
+
+
 def main(arguments):
     """Check the notebooks named, or all of the course; return the exit status."""
-    wanted = [os.environ["CHROMIUM"]] if os.environ.get("CHROMIUM") else CHROMIUM
-    chromium = next(filter(None, map(shutil.which, wanted)), None)
-    if chromium is None:
-        sys.exit(INSTALL)
     paths = [Path(a) for a in arguments] or sorted(ROOT.glob("notebooks/*.ipynb"))
     missing = [str(path) for path in paths if not path.is_file()]
     if missing or not paths:
@@ -256,11 +265,8 @@ def main(arguments):
             copy_blank(path, copies)
         if not arguments:
             serves(Path(folder))
-        with jupyterlab(Path(folder)) as address, sync_playwright() as playwright:
-            chrome = playwright.chromium
-            browser = chrome.launch(executable_path=chromium, args=FLAGS.split())
+        with jupyterlab(Path(folder)) as address, chromium() as browser:
             good = [check(browser, address, path) for path in paths]
-            browser.close()
     return 0 if all(good) else 1
 
 

@@ -1,0 +1,122 @@
+"""Visit every page of the site and every slide, as readers see them: `make pages`.
+
+In Chromium, from this machine's own address; what is asked from elsewhere is refused
+and reported. With `REPOSITORY=owner/name` the launch buttons are built and tested too.
+"""
+
+import functools
+import http.server
+import os
+import re
+import sys
+import threading
+import time
+import urllib.parse
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from browser import ROOT
+from decks import read_slides
+from visit import FACTS, READY, accessible, differs, expected, sound, visitor
+
+SITE = ROOT / "build" / "site"
+WITH_CODE = ("notebooks/01_attention.html", "_modules/companion/attention.html")
+REPOSITORY = os.environ.get("REPOSITORY", "")
+
+
+def launches(name, links) -> list[str]:
+    """The launch buttons lead to this chapter, or are not there."""
+    wanted = {
+        "https://mybinder.org/v2/gh/{}/main?urlpath=lab/tree/notebooks/{}.ipynb",
+        "https://colab.research.google.com/github/{}/blob/main/notebooks/{}.ipynb",
+    }
+    wanted = {link.format(REPOSITORY, name) for link in wanted if REPOSITORY}
+    hosts = r"https://(mybinder|colab)\."
+    found = {urllib.parse.unquote(link) for link in links if re.match(hosts, link)}
+    return [f"launch: {sorted(found)}"] * (found != wanted)
+
+
+def dead(base, pages) -> list[str]:
+    """The links that lead nowhere, of all pages' links and anchors."""
+    found = []
+    for name, facts in pages.items():
+        for link in {*facts["links"]}:
+            inside, _, rest = link.partition(base)
+            path, _, anchor = urllib.parse.unquote(rest).partition("#")
+            if inside:
+                good = re.match(r"https://[\w.-]+\.\w+(/|$)", link)
+            elif path in pages:
+                good = not anchor or anchor in pages[path]["ids"]
+            else:
+                good = (SITE / path).is_file() and not anchor
+            found += [] if good else [f"{name}: dead link {link}"]
+    return found
+
+
+def search(page, base) -> list[str]:
+    """The search finds a chapter by a word of its prose."""
+    page.goto(f"{base}search.html?q=equivariant")
+    page.wait_for_selector("#search-results li a")
+    found = page.locator("#search-results").inner_text()
+    return [] if "01 · Attention" in found else [f"the search found {found!r}"]
+
+
+def read_site(base, scheme) -> list[str]:
+    """Every page in light or in dark; in dark only what depends on it."""
+    problems, heard, pages = [], [], {}
+    names = [path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html")]
+    skipped = ("_static/", "slides/")
+    names = sorted(name for name in names if not name.startswith(skipped))
+    size = {"width": 1280, "height": 900}
+    with visitor(base, heard, color_scheme=scheme, viewport=size) as page:
+        for name in names:
+            page.goto(base + name)
+            page.evaluate(READY)
+            facts = pages[name] = page.evaluate(FACTS)
+            wrong = differs(facts, {"theme": scheme})
+            rules = ["color-contrast"] if scheme == "dark" else None
+            wrong += accessible(page, rules, code=name in WITH_CODE)
+            if scheme == "light":
+                wrong += sound(facts)
+            path = ROOT / Path(name).with_suffix(".ipynb")
+            if path.is_file():
+                wrong += differs(facts, expected(path))
+                wrong += launches(path.stem, facts["links"])
+            problems += [f"{name}: {words}" for words in wrong + heard]
+            heard.clear()
+        if scheme == "light":
+            problems += dead(base, pages) + search(page, base) + heard
+    print(f"{len(pages)} pages, {scheme}", flush=True)
+    return problems
+
+
+class Files(http.server.SimpleHTTPRequestHandler):
+    """The site's files, without a line for each."""
+
+    def log_message(self, *_):
+        pass
+
+
+def main() -> int:
+    """Serve the site, read all of it in two processes, and say what is wrong."""
+    started = time.monotonic()
+    files = functools.partial(Files, directory=SITE)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), files) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        base = f"http://127.0.0.1:{server.server_port}/"
+        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+            readers = [
+                pool.submit(read_site, base, "light"),
+                pool.submit(read_site, base, "dark"),
+                pool.submit(read_slides, base),
+            ]
+            problems = [words for reader in readers for words in reader.result()]
+        server.shutdown()
+    print(*problems, sep="\n", end="\n" * bool(problems))
+    print(f"{len(problems)} problems, {time.monotonic() - started:.0f} s")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

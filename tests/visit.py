@@ -1,0 +1,113 @@
+"""A reader in Chromium: a page, what is wrong with it, and what it should hold."""
+
+from contextlib import contextmanager
+
+import nbformat
+from axe_playwright_python.sync_playwright import Axe
+from browser import chromium
+
+# What axe finds in the theme's, Sphinx's and reveal.js's parts: rule and tag.
+KNOWN = {
+    "region": 'class="sidebar-primary-item"',  # the site's title is in no landmark
+    "summary-name": "<summary>",  # the arrow that unfolds the reference has no name
+    "definition-list": "<dl>",  # a signature that takes several lines
+    "aria-hidden-focus": "<section",  # reveal.js draws the slides next to the shown one
+}
+READY = "() => window.MathJax?.startup?.promise.then(() => true) ?? true"
+FACTS = r"""() => {
+    const root = document.documentElement;
+    const all = (what, say) => [...document.querySelectorAll(what)].map(say);
+    const words = document.body.cloneNode(true);
+    const others = words.querySelectorAll("pre, code, mjx-container, script, style");
+    others.forEach(element => element.remove());
+    return {
+        links: all("a[href]", a => a.href),
+        ids: all("[id]", element => element.id),
+        alts: all("main img", image => image.alt),
+        blank: all("img", image => image.naturalWidth).filter(width => !width).length,
+        math: all("mjx-container", () => 1).length,
+        displays: all("mjx-container[display=true]", () => 1).length,
+        unset: all(".math:not(:has(mjx-container))", () => 1).length,
+        wrong: all("[data-mml-node=merror]", () => 1).length,
+        raw: words.textContent.match(/\\[a-z]+|\$[^$\n]+\$/)?.[0] ?? "",
+        wide: root.scrollWidth - root.clientWidth,
+        theme: root.dataset.theme,
+        folded: all(".tag_hide-input details pre", code => code.checkVisibility())
+            .filter(seen => !seen).length,
+        solutions: all(".tag_solution details:not([open])", () => 1).length,
+    };
+}"""
+
+
+@contextmanager
+def visitor(base, heard, **how):
+    """A page whose errors, and whose requests to elsewhere, are added to `heard`."""
+
+    def only_here(route):
+        if route.request.url.startswith(base):
+            return route.continue_()
+        heard.append(f"asks for {route.request.url}")
+        return route.abort()
+
+    with chromium() as browser:
+        context = browser.new_context(reduced_motion="reduce", **how)
+        context.route("**/*", only_here)
+        page = context.new_page()
+        page.on(
+            "console",
+            lambda m: m.type == "error" and heard.append(f"{m.text} {m.location}"),
+        )
+        page.on("pageerror", lambda error: heard.append(f"page error: {error}"))
+        yield page
+
+
+def accessible(page, rules=None, code=False) -> list[str]:
+    """What axe finds, but for what is known.
+
+    Code and formulas take most of its time and look alike on every page: `code` says
+    whether they count too.
+    """
+    options = {"resultTypes": ["violations"], "preload": False}
+    if rules:
+        options["runOnly"] = {"type": "rule", "values": rules}
+    context = None if code else {"exclude": [["pre"], ["mjx-container"]]}
+    found = Axe().run(page, context, options).response["violations"]
+    return [
+        f"axe: {violation['id']}: {node['html'][:200]}"
+        for violation in found
+        for node in violation["nodes"]
+        if KNOWN.get(violation["id"], "\n") not in node["html"]
+    ]
+
+
+def expected(path) -> dict:
+    """What a chapter's notebook says must be in its page."""
+    cells = nbformat.read(path, as_version=4).cells
+    tags = [name for cell in cells for name in cell.metadata.get("tags", [])]
+    outputs = [o for c in cells if c.cell_type == "code" for o in c.outputs]
+    pictures = [
+        o.metadata["image/png"] for o in outputs if "image/png" in o.get("data", {})
+    ]
+    prose = "".join(c.source for c in cells if c.cell_type == "markdown")
+    return {
+        "alts": [picture["alt"] for picture in pictures],
+        "displays": prose.count("$$") // 2,
+        "folded": tags.count("hide-input"),
+        "solutions": tags.count("solution"),
+    }
+
+
+def sound(facts) -> list[str]:
+    """What is wrong in any page or deck, by its facts."""
+    zero = {name: facts[name] for name in ("blank", "unset", "wrong", "raw", "wide")}
+    wrong = [f"{name}: {value}" for name, value in zero.items() if value]
+    return wrong + ["a picture without words"] * ("" in facts["alts"])
+
+
+def differs(facts, wanted) -> list[str]:
+    """In which of the wanted facts a page differs."""
+    return [
+        f"{name}: {facts[name]}, not {value}"
+        for name, value in wanted.items()
+        if facts[name] != value
+    ]
