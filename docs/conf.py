@@ -14,6 +14,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 default_role = "literal"  # the docstrings' `names`
 
 nb_execution_mode = "off"  # the stored outputs, which `make test` compares
+nb_merge_streams = True
 nb_ipywidgets_js = {}  # by default two scripts from elsewhere
 myst_enable_extensions = ["attrs_block", "dollarmath"]
 myst_heading_anchors = 3

@@ -66,6 +66,7 @@ def main() -> None:
         template_name="deck",
         extra_template_basedirs=[str(ROOT / "docs")],
         exclude_anchor_links=True,
+        preprocessors=["nbconvert.preprocessors.CoalesceStreamsPreprocessor"],
     )
     for path in PATHS:
         notebook = deck(prepared(path.read_text("utf-8")))
