@@ -68,11 +68,15 @@ def main() -> None:
         exclude_anchor_links=True,
         preprocessors=["nbconvert.preprocessors.CoalesceStreamsPreprocessor"],
     )
+    ours = max(path.stat().st_mtime for path in (ROOT / "docs").rglob("*"))
     for path in PATHS:
+        made = SLIDES / f"{path.stem}.html"
+        if made.exists() and made.stat().st_mtime > max(ours, path.stat().st_mtime):
+            continue
         notebook = deck(prepared(path.read_text("utf-8")))
         nbformat.validate(notebook)
         html, _ = exporter.from_notebook_node(notebook)
-        (SLIDES / f"{path.stem}.html").write_text(html, "utf-8")
+        made.write_text(html, "utf-8")
     for path in FILES:
         shutil.copy(path, SLIDES / path.name)
 

@@ -1,7 +1,7 @@
 """Read every deck of build/site/slides/ in Chromium, slide by slide."""
 
 from browser import ROOT
-from visit import FACTS, accessible, differs, expected, sound, visitor
+from visit import FACTS, accessible, differs, expected, reported, sound, visitor
 
 SLIDE = """() => {
     const slide = Reveal.getCurrentSlide();
@@ -28,21 +28,21 @@ def read_deck(page) -> list[str]:
 
 
 def read_slides(base) -> list[str]:
-    """Every deck, on a screen of 1280 by 720."""
+    """What is wrong with every deck, on a screen of 1280 by 720."""
     problems, heard = [], []
-    size = {"width": 1280, "height": 720}
-    with visitor(base, heard, viewport=size) as page:
-        paths = sorted(ROOT.glob("notebooks/*.ipynb"))
+    paths = sorted(ROOT.glob("notebooks/*.ipynb"))
+    with visitor(base, heard, viewport={"width": 1280, "height": 720}) as page:
         for path in paths:
-            page.goto(f"{base}slides/{path.stem}.html")
-            page.wait_for_function("document.body.dataset.ready")
-            facts, wanted = page.evaluate(FACTS), expected(path)
-            wanted = {name: wanted[name] for name in ("alts", "displays")}
-            wrong = sound(facts) + differs(facts, wanted) + accessible(page)
-            if "def solution(" in page.content():
-                wrong.append("a solution is shown")
-            wrong += read_deck(page)
-            problems += [f"slides/{path.name}: {words}" for words in wrong + heard]
+            with reported(heard):
+                page.goto(f"{base}slides/{path.stem}.html")
+                page.wait_for_function("document.body.dataset.ready", timeout=20_000)
+                facts, wanted = page.evaluate(FACTS), expected(path)
+                wanted = {name: wanted[name] for name in ("alts", "displays")}
+                heard += sound(facts) + differs(facts, wanted) + accessible(page)
+                if "def solution(" in page.text_content("main"):
+                    heard.append("a solution is shown")
+                heard += read_deck(page)
+            problems += [f"slides/{path.stem}: {words}" for words in heard]
             heard.clear()
     print(f"{len(paths)} decks", flush=True)
     return problems

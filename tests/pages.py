@@ -13,12 +13,14 @@ import threading
 import time
 import urllib.parse
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
 from browser import ROOT
 from decks import read_slides
-from visit import FACTS, READY, accessible, differs, expected, sound, visitor
+from playwright.sync_api import Error
+from visit import FACTS, READY, accessible, differs, expected, reported, sound, visitor
 
 SITE = ROOT / "build" / "site"
 WITH_CODE = ("notebooks/01_attention.html", "_modules/companion/attention.html")
@@ -57,36 +59,46 @@ def dead(base, pages) -> list[str]:
 def search(page, base) -> list[str]:
     """The search finds a chapter by a word of its prose."""
     page.goto(f"{base}search.html?q=equivariant")
-    page.wait_for_selector("#search-results li a")
-    found = page.locator("#search-results").inner_text()
-    return [] if "01 · Attention" in found else [f"the search found {found!r}"]
+    found = page.locator("#search-results li a")
+    with suppress(Error):
+        found.first.wait_for(timeout=10_000)
+    titles = found.all_inner_texts()
+    return [] if "01 · Attention" in titles else [f"the search found {titles}"]
+
+
+def read_page(page, name, scheme) -> tuple[dict, list[str]]:
+    """An open page's facts, and what is wrong with it; in dark only what differs."""
+    page.evaluate(READY)
+    facts = page.evaluate(FACTS)
+    rules = ["color-contrast"] if scheme == "dark" else None
+    wrong = differs(facts, {"theme": scheme})
+    wrong += accessible(page, rules, code=name in WITH_CODE)
+    if scheme == "light":
+        wrong += sound(facts)
+    path = ROOT / Path(name).with_suffix(".ipynb")
+    if path.is_file():
+        wrong += differs(facts, expected(path)) + launches(path.stem, facts["links"])
+    return facts, wrong
 
 
 def read_site(base, scheme) -> list[str]:
-    """Every page in light or in dark; in dark only what depends on it."""
+    """What is wrong with every page, in light or in dark."""
     problems, heard, pages = [], [], {}
     names = [path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html")]
-    skipped = ("_static/", "slides/")
-    names = sorted(name for name in names if not name.startswith(skipped))
+    names = [name for name in names if not name.startswith(("_static/", "slides/"))]
     size = {"width": 1280, "height": 900}
     with visitor(base, heard, color_scheme=scheme, viewport=size) as page:
-        for name in names:
-            page.goto(base + name)
-            page.evaluate(READY)
-            facts = pages[name] = page.evaluate(FACTS)
-            wrong = differs(facts, {"theme": scheme})
-            rules = ["color-contrast"] if scheme == "dark" else None
-            wrong += accessible(page, rules, code=name in WITH_CODE)
-            if scheme == "light":
-                wrong += sound(facts)
-            path = ROOT / Path(name).with_suffix(".ipynb")
-            if path.is_file():
-                wrong += differs(facts, expected(path))
-                wrong += launches(path.stem, facts["links"])
-            problems += [f"{name}: {words}" for words in wrong + heard]
+        for name in sorted(names):
+            with reported(heard):
+                page.goto(base + name)
+                pages[name], wrong = read_page(page, name, scheme)
+                heard += wrong
+            problems += [f"{name}, {scheme}: {words}" for words in heard]
             heard.clear()
         if scheme == "light":
-            problems += dead(base, pages) + search(page, base) + heard
+            with reported(heard):
+                problems += dead(base, pages) + search(page, base)
+            problems += heard
     print(f"{len(pages)} pages, {scheme}", flush=True)
     return problems
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 import nbformat
 from axe_playwright_python.sync_playwright import Axe
 from browser import chromium
+from playwright.sync_api import Error
 
 # What axe finds in the theme's, Sphinx's and reveal.js's parts: rule and tag.
 KNOWN = {
@@ -59,6 +60,15 @@ def visitor(base, heard, **how):
         )
         page.on("pageerror", lambda error: heard.append(f"page error: {error}"))
         yield page
+
+
+@contextmanager
+def reported(heard):
+    """What does not come in time, or can't be asked, is heard too."""
+    try:
+        yield
+    except Error as error:
+        heard.append(error.message.splitlines()[0])
 
 
 def accessible(page, rules=None, code=False) -> list[str]:
