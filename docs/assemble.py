@@ -75,15 +75,19 @@ def reference() -> dict[str, str]:
 
 def contents() -> dict[str, bytes]:
     """Every file that Sphinx reads, by its path."""
-    docs = {path.name: path.read_text("utf-8") for path in ROOT.glob("docs/*.md")}
-    # A file in docs/ reaches the chapters one folder up, the site's page does not.
-    docs = {name: text.replace("](../", "](") for name, text in docs.items()}
+    paths = [ROOT / "README.md", *ROOT.glob("docs/*.md")]
+    docs = {path.name: path.read_text("utf-8") for path in paths}
+    # What lies in docs/ is one folder further up here.
+    for name, text in docs.items():
+        docs[name] = text.replace("](../", "](").replace("](docs/", "](")
     docs["index.md"] = docs["index.md"].replace("CHAPTERS\n", cards())
     if "teaching.md" not in docs:
         docs["index.md"] = docs["index.md"].replace("\nteaching\n", "\n")
     found = {name: text.encode() for name, text in (docs | reference()).items()}
     found |= {f"notebooks/{path.name}": path.read_bytes() for path in PATHS}
-    return found | {f"pictures/{path.stem}.png": cover(path)[0] for path in PATHS}
+    found |= {f"pictures/{path.stem}.png": cover(path)[0] for path in PATHS}
+    pictures = ROOT.glob(".github/*.png")
+    return found | {f".github/{path.name}": path.read_bytes() for path in pictures}
 
 
 def write(files: dict[str, bytes], folder: Path) -> None:

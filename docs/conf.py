@@ -11,6 +11,7 @@ from chapters import prepared  # noqa: E402
 
 project = html_title = "The Transformer, by building one"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+suppress_warnings = ["misc.highlighting_failure"]  # of a notebook's `!` and `%`
 default_role = "literal"  # the docstrings' `names`
 
 nb_execution_mode = "off"  # the stored outputs, which `make test` compares
@@ -38,6 +39,7 @@ if repository := os.environ.get("REPOSITORY"):  # owner/name
         "repository_branch": "main",
         "use_repository_button": True,
         "launch_buttons": {
+            "notebook_interface": "jupyterlab",
             "binderhub_url": "https://mybinder.org",
             "colab_url": "https://colab.research.google.com",
         },

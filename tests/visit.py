@@ -24,7 +24,7 @@ FACTS = r"""() => {
     return {
         links: all("a[href]", a => a.href),
         ids: all("[id]", element => element.id),
-        alts: all("main img", image => image.alt),
+        alts: all("article img, .slides img", image => image.alt),
         blank: all("img", image => image.naturalWidth).filter(width => !width).length,
         math: all("mjx-container", () => 1).length,
         displays: all("mjx-container[display=true]", () => 1).length,
