@@ -19,7 +19,7 @@ SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 .PHONY: help lab test data notebooks browser train chat bench seeds fuzz mutants \
-	student pictures lock clean
+	assignment classroom pictures lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -68,8 +68,17 @@ mutants: data ## put small faults into the package and see which no test notices
 	$(PYTHON) -m pip install --quiet --constraint requirements.lock --editable .[mutants]
 	$(PYTHON) tests/mutants.py $(ONE)
 
-student: data ## write the notebooks without the exercises' solutions to student/
-	$(PYTHON) tests/student.py
+assignment: classroom-extra ## write the exercises as an nbgrader course to build/course/
+	$(PYTHON) tests/assignment.py
+
+classroom: classroom-extra ## hold such a course: hand in, grade, give feedback
+	$(PYTHON) tests/classroom.py
+
+# Without the network it is enough that all is installed.
+.PHONY: classroom-extra
+classroom-extra: data
+	$(PYTHON) -m pip install --quiet --constraint requirements.lock \
+		--no-build-isolation --editable .[classroom]
 
 pictures: data ## renew the README's pictures from chapter 05
 	$(PYTHON) tests/pictures.py
@@ -78,7 +87,7 @@ lock: data ## pin every package anew, within the bounds of pyproject.toml
 	$(PYTHON) tests/lock.py
 
 clean: ## remove the environment and what was built; the data cache stays
-	rm -rf $(VENV) build student
+	rm -rf $(VENV) build
 
 $(VENV)/ready: requirements.lock pyproject.toml
 	@for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \

@@ -69,6 +69,7 @@ def test_conda_s_check_can_fail():
 IMPORT_NAMES = {  # where it is not the distribution's, lower case
     "dateutil": "python-dateutil",
     "IPython": "ipython",
+    "cosmic_ray": "cosmic-ray",
     "rattler": "py-rattler",
     "yaml": "pyyaml",
 }
@@ -93,8 +94,9 @@ def test_the_package_declares_exactly_what_it_imports():
 
 
 def test_the_tests_declare_all_that_they_import():
-    declared = {requirement.name for requirement in NEEDED + LAB + TEST}
-    assert imported("tests") - {"cosmic_ray"} <= declared
+    extras = PROJECT["optional-dependencies"].values()
+    declared = {Requirement(text).name for extra in extras for text in extra}
+    assert imported("tests") <= declared | {requirement.name for requirement in NEEDED}
 
 
 ON_IMPORT = """
@@ -173,12 +175,15 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_every_command_of_the_readme_is_a_target_or_part_of_one(command):
-    """A plain command must stand in the Makefile, where `make` itself runs it."""
+    """A plain command must stand in the Makefile, where `make` itself runs it.
+
+    Those of nbgrader are run as they stand there by `make classroom`.
+    """
     words = command.split()
     if words[0] == "make":
         assert words[1] in TARGETS
         return
-    if words[0] in ("conda", "git", "cd"):
+    if words[0] in ("conda", "git", "cd", "source", "nbgrader"):
         files = [word for word in words if word.endswith(".yml")]
         assert all((ROOT / name).exists() for name in files)
         return
