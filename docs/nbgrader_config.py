@@ -1,9 +1,12 @@
 """nbgrader's settings for the course that `make assignment` writes."""
 
+import warnings
+
 from nbformat.v4 import new_code_cell
 from nbgrader.api import Gradebook
 from nbgrader.converters import Autograde
 from nbgrader.preprocessors import NbGraderPreprocessor
+from sqlalchemy.exc import SAWarning
 
 
 class Mend(NbGraderPreprocessor):
@@ -44,6 +47,9 @@ def check(name: str, source: str, points: float):
     role |= {"solution": False, "locked": True, "task": False}
     return new_code_cell(source, metadata={"nbgrader": role})
 
+
+# nbgrader's own, about the order in which it fills its gradebook.
+warnings.filterwarnings("ignore", category=SAWarning)
 
 c = get_config()  # noqa: F821
 c.CourseDirectory.course_id = "transformer"

@@ -77,17 +77,13 @@ def warns():
 
 
 def damaged():
-    """All is right but the first answer, whose check is emptied. One answer is there
-    twice, one has lost nbgrader's marks, and so has a check, which is empty, too.
-    """
+    """All answers but the first, two checks emptied, and two cells without marks."""
     one, twice, bare_check, bare = exercises(BY_HAND)
     notebook = answered(BY_HAND, twice, bare_check, bare)
     cells = named(notebook)
     cells[f"check-{one}"].source = cells[f"check-{bare_check}"].source = "pass"
-    del (
-        cells[f"check-{bare_check}"].metadata["nbgrader"],
-        cells[bare].metadata["nbgrader"],
-    )
+    for name in (f"check-{bare_check}", bare):
+        del cells[name].metadata["nbgrader"]
     copy = nbformat.from_dict(cells[twice] | {"id": "copy"})
     notebook.cells.insert(notebook.cells.index(cells[twice]), copy)
     return notebook
@@ -96,20 +92,16 @@ def damaged():
 def lost():
     """All answers are right, and no cell has nbgrader's marks."""
     notebook = answered(BY_HAND)
-    for cell in named(notebook).values():
-        del cell.metadata["nbgrader"]
+    for cell in notebook.cells:
+        cell.metadata.clear()
     return notebook
 
 
 def expected() -> dict:
     """The points that each student must get."""
     points = {("warns", BY_HAND): 1, ("damaged", BY_HAND): 3, ("lost", BY_HAND): 4}
-    for chapter in CHAPTERS:
-        points |= {
-            ("untouched", chapter): 0,
-            ("solved", chapter): len(exercises(chapter)),
-        }
-    return points
+    points |= {("untouched", chapter): 0 for chapter in CHAPTERS}
+    return points | {("solved", name): len(exercises(name)) for name in CHAPTERS}
 
 
 def hold_against_the_damage(log: str) -> None:
@@ -134,8 +126,7 @@ def hold_against_the_points() -> None:
     for (student, chapter), points in expected().items():
         page = Path("feedback", student, chapter, f"{chapter}.html").read_text("utf-8")
         missed = len(exercises(chapter)) - points
-        right = {*re.findall(r"✓ (\w+):", page)}
-        assert len(right) == points, (student, chapter, right)
+        assert len({*re.findall(r"✓ (\w+):", page)}) == points, (student, chapter)
         assert page.count("✗") == page.count(": yours to write") == missed
 
 
@@ -159,9 +150,8 @@ def shell(command: str) -> str:
 def submissions(chapter: str) -> dict:
     """What each student hands in."""
     both = {"untouched": read("release", chapter), "solved": answered(chapter)}
-    if chapter != BY_HAND:
-        return both
-    return both | {"warns": warns(), "damaged": damaged(), "lost": lost()}
+    more = {"warns": warns, "damaged": damaged, "lost": lost}
+    return both | {who: f() for who, f in more.items() if chapter == BY_HAND}
 
 
 def hand_out_and_in(api: NbGraderAPI, generate: str) -> None:
