@@ -19,7 +19,7 @@ SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 .PHONY: help lab test data notebooks browser train chat bench seeds fuzz mutants \
-	student pictures lock clean
+	student guide pictures lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -70,6 +70,9 @@ mutants: data ## put small faults into the package and see which no test notices
 
 student: data ## write the notebooks without the exercises' solutions to student/
 	$(PYTHON) tests/student.py
+
+guide: data ## renew the mistakes in the teacher's guide from the checks
+	$(PYTHON) tests/guide.py
 
 pictures: data ## renew the README's pictures from chapter 05
 	$(PYTHON) tests/pictures.py
