@@ -10,6 +10,7 @@ check has for mistakes. What stands from there to `<!-- end -->` is written anew
 
 import re
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
@@ -28,7 +29,8 @@ def mistakes(name: str) -> list[str]:
     """The words for all mistakes of a check, as it hands them to `compare`."""
     check = getattr(checks, name)
     module = sys.modules[check.__module__]
-    with patch.object(module, "compare", wraps=compare) as watched:
+    silent = redirect_stdout(None)
+    with silent, patch.object(module, "compare", wraps=compare) as watched:
         check(unwritten)
     return [words for call in watched.call_args_list for words in call.args[3]]
 
