@@ -19,7 +19,7 @@ SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 .PHONY: help lab test data notebooks browser train chat bench seeds fuzz mutants \
-	assignment classroom pictures lock clean
+	assignment classroom guide pictures lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -79,6 +79,9 @@ classroom: classroom-extra ## hold such a course: hand in, grade, give feedback
 classroom-extra: data
 	$(PYTHON) -m pip install --quiet --constraint requirements.lock \
 		--no-build-isolation --editable .[classroom]
+
+guide: data ## renew the mistakes in the teacher's guide from the checks
+	$(PYTHON) tests/guide.py
 
 pictures: data ## renew the README's pictures from chapter 05
 	$(PYTHON) tests/pictures.py
