@@ -20,7 +20,7 @@ NPM := mathjax@3.2.2 reveal.js@5.2.1
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 .PHONY: help lab test data notebooks browser train chat bench seeds fuzz mutants \
-	student site slides pages pictures lock clean
+	assignment classroom guide site slides pages pictures lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -69,8 +69,20 @@ mutants: data ## put small faults into the package and see which no test notices
 	$(PYTHON) -m pip install --quiet --constraint requirements.lock --editable .[mutants]
 	$(PYTHON) tests/mutants.py $(ONE)
 
-student: data ## write the notebooks without the exercises' solutions to student/
-	$(PYTHON) tests/student.py
+assignment: classroom-extra ## write the exercises as an nbgrader course to build/course/
+	$(PYTHON) tests/assignment.py
+
+classroom: classroom-extra ## hold such a course: hand in, grade, give feedback
+	$(PYTHON) tests/classroom.py
+
+# Without the network it is enough that all is installed.
+.PHONY: classroom-extra
+classroom-extra: data
+	$(PYTHON) -m pip install --quiet --constraint requirements.lock \
+		--no-build-isolation --editable .[classroom]
+
+guide: data ## renew the mistakes in the teacher's guide from the checks
+	$(PYTHON) tests/guide.py
 
 site: slides ## build the site in build/site/: chapters, reference, search, slides
 	$(PYTHON) docs/assemble.py
@@ -90,7 +102,7 @@ lock: data ## pin every package anew, within the bounds of pyproject.toml
 	$(PYTHON) tests/lock.py
 
 clean: ## remove the environment and what was built; the data cache stays
-	rm -rf $(VENV) build student
+	rm -rf $(VENV) build
 
 # Once, and again when the environment is new: from here on nothing needs the network.
 build/npm/ready: $(VENV)/ready

@@ -22,7 +22,7 @@ from answers import (
 )
 
 from companion import checks
-from companion.checks.compare import Mistake, compare
+from companion.checks.compare import Mistake, compare, graded
 
 CHAPTERS = (
     tokens,
@@ -72,6 +72,23 @@ def unwritten(*case):
 def test_an_unwritten_answer_gets_one_quiet_line(check, capsys):
     check(unwritten)
     assert capsys.readouterr().out == f"○ {check.__name__}: yours to write\n"
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_where_it_is_graded_an_unwritten_answer_is_a_mistake(check, capsys):
+    with graded(), pytest.raises(Mistake) as caught:
+        check(unwritten)
+    assert str(caught.value) == f"{check.__name__}: yours to write"
+    assert capsys.readouterr().out == ""
+    check(unwritten)
+    assert capsys.readouterr().out == f"○ {check.__name__}: yours to write\n"
+
+
+def test_where_it_is_graded_an_answer_half_written_is_a_mistake():
+    with graded(), pytest.raises(Mistake, match="yours to write"):
+        checks.read_once(lambda *case: unwritten)
+    with graded(), pytest.raises(Mistake, match="yours to write"):
+        checks.text_cost(lambda n, d: 24 * d**2 + 4 * d if n == 1 else unwritten())
 
 
 def stops(*case):

@@ -14,6 +14,7 @@ import pytest
 import rattler
 import yaml
 from packaging.requirements import Requirement
+from test_launch import UPDATE
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -68,9 +69,9 @@ def test_conda_s_check_can_fail():
 
 IMPORT_NAMES = {  # where it is not the distribution's, lower case
     "axe_playwright_python": "axe-playwright-python",
-    "cosmic_ray": "cosmic-ray",
     "dateutil": "python-dateutil",
     "IPython": "ipython",
+    "cosmic_ray": "cosmic-ray",
     "rattler": "py-rattler",
     "yaml": "pyyaml",
 }
@@ -96,8 +97,9 @@ def test_the_package_declares_exactly_what_it_imports():
 
 
 def test_the_tests_declare_all_that_they_import():
-    extras = [r for names in PROJECT["optional-dependencies"].values() for r in names]
-    declared = {Requirement(text).name for text in PROJECT["dependencies"] + extras}
+    extras = PROJECT["optional-dependencies"].values()
+    declared = {Requirement(text).name for extra in extras for text in extra}
+    declared |= {requirement.name for requirement in NEEDED}
     assert imported("tests") | imported("docs") <= declared
 
 
@@ -177,14 +179,19 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_every_command_of_the_readme_is_a_target_or_part_of_one(command):
-    """A plain command must stand in the Makefile, where `make` itself runs it."""
+    """A plain command must stand in the Makefile, where `make` itself runs it.
+
+    Those of nbgrader are run as they stand there by `make classroom`.
+    """
     words = command.split()
     if words[0] == "make":
         assert words[1] in TARGETS
         return
-    if words[0] in ("conda", "git", "cd"):
+    if words[0] in ("conda", "cd", "source", "nbgrader"):
         files = [word for word in words if word.endswith(".yml")]
         assert all((ROOT / name).exists() for name in files)
+        return
+    if command in UPDATE:  # test_launch runs them
         return
     plain = re.sub(r"^(\.venv[/\\](bin|Scripts)[/\\])?(python3?|py) ", "", command)
     run_by_make = MAKEFILE.replace("$(PYTHON) ", "").replace("$(VENV)", ".venv")

@@ -57,7 +57,7 @@ def merge_all(answer) -> None:
     far, low = pieces(3, 2, 5, 8), pieces(3, 3, 2, 10)
     far[0][:, 0] += 200
     far[0][:, 1] -= 200
-    low[0].sub_(2000)
+    low[0].sub_(20_000)
     low[0][0, 1], low[1][0, 1], low[2][0, 1] = -math.inf, 0, 0
     compare(
         answer,

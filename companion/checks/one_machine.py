@@ -46,6 +46,9 @@ def block_operations(answer) -> None:
             "keys and values have one head here: they have n_kv_heads": (
                 lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, kv=d // h)
             ),
+            "the share is upside down: keys have n_kv_heads / n_heads of the width": (
+                lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, kv=d * h // n_kv)
+            ),
             "d_model is divided by n_kv_heads: a head has d_model / n_heads features": (
                 lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, kv=d // n_kv)
             ),
@@ -86,13 +89,24 @@ def accumulated(answer) -> None:
     def share(x, r, real):
         return x[r].sum() / sum(r.sum() for r in real)
 
+    def check_gradient(loss, x):
+        """A loss is linear in its surprises: gradient times surprise makes it again."""
+        if not getattr(loss, "requires_grad", False):
+            raise Mistake("accumulated: nothing can go backward from a number")
+        (slope,) = torch.autograd.grad(loss, x, retain_graph=True, allow_unused=True)
+        if slope is None or abs((slope * x).sum() - loss) > 1e-4:
+            raise Mistake(
+                "accumulated: going backward, not all surprises are reached: they were"
+                " cut off, by `detach`, `item` or a new tensor"
+            )
+
     def backward(surprises, real):
         surprises = [x.clone().requires_grad_() for x in surprises]
         losses = answer(surprises, real)
         if isinstance(losses, list | tuple):
-            for loss, r in zip(losses, real, strict=False):
-                if r.any() and not getattr(loss, "requires_grad", False):
-                    raise Mistake("accumulated: nothing can go backward from a number")
+            for loss, x, r in zip(losses, surprises, real, strict=False):
+                if r.any():
+                    check_gradient(loss, x)
             losses = [float(torch.as_tensor(loss).detach()) for loss in losses]
         return losses
 
@@ -112,6 +126,9 @@ def accumulated(answer) -> None:
             ),
             "these are the pieces' own means: their sum grows with their number": (
                 each(lambda x, r, real: x[r].mean())
+            ),
+            "a piece of padding alone has no mean: divide its sum": (
+                each(lambda x, r, real: share(x, r, real) * r.sum() / r.sum())
             ),
             "padding is counted: leave out what is not real": (
                 each(lambda x, r, real: x.sum() / sum(r.numel() for r in real))

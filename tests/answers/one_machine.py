@@ -123,6 +123,32 @@ WRONG = [
     (checks.merge_all, softmax_of_largest, "by its whole sum"),
     (checks.merge_all, clamped(0), "above some number"),
     (checks.merge_all, clamped(-300), r"at \[0, 0\] it gives 0"),
+    (checks.merge_all, clamped(-10_000), "it gives 0"),
+    (
+        checks.accumulated,
+        parts(lambda x, r, n, real: torch.tensor(x[r].sum() / n, requires_grad=True)),
+        "they were cut off",
+    ),
+    (
+        checks.accumulated,
+        parts(lambda x, r, n, real: (x[r].sum() / n).detach().requires_grad_()),
+        "they were cut off",
+    ),
+    (
+        checks.accumulated,
+        parts(lambda x, r, n, real: x[r].detach().sum() / n + 0 * x.sum()),
+        "they were cut off",
+    ),
+    (
+        checks.accumulated,
+        parts(lambda x, r, n, real: x[r].mean() * r.sum() / n),
+        "has no mean",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: right_operations(t, d, kv, h, f),
+        "upside down",
+    ),
     (
         checks.merge_all,
         lambda largest, totals, outs: (

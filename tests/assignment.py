@@ -1,0 +1,95 @@
+"""Write an nbgrader course, the chapters' exercises, to build/course/."""
+
+import ast
+import re
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import nbformat
+from execute import KERNEL
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+ROOT = Path(__file__).parent.parent
+COURSE = ROOT / "build" / "course"
+CONFIG = ROOT / "docs" / "nbgrader_config.py"
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+BEGIN, END = "    ### BEGIN SOLUTION", "    ### END SOLUTION"
+STUB = re.compile(r"    raise NotImplementedError\n\nchecks\.(\w+)\((my_\w+)\)$")
+HEAD = """{title}: exercises
+
+The exercises of `notebooks/{path.name}`: what they call "above", or name without
+explaining it, stands there. Write each answer in place of `raise NotImplementedError`;
+an import that it needs belongs there too. The check below it says that it is right,
+names a likely mistake, or shows where it differs. Until there is an answer, the check
+fails."""
+
+
+def is_solution(cell) -> bool:
+    return "solution" in cell.metadata.get("tags", [])
+
+
+def nbgrader(grade_id: str, **role) -> dict:
+    """A cell's metadata: by default it is locked, and neither answer nor check."""
+    facts = {"schema_version": 3, "grade_id": grade_id, "locked": True}
+    facts |= {"grade": False, "solution": False, "task": False}
+    return {"nbgrader": facts | role}
+
+
+def body(source: str, name: str) -> str:
+    """The lines above and in `def solution`, as the body of a function `name`."""
+    tree, lines = ast.parse(source), source.splitlines()
+    (function,) = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    above = [f"    {line}" for line in lines[: function.lineno - 1]]
+    inside = lines[function.body[0].lineno - 1 : function.end_lineno]
+    return re.sub(r"\bsolution\b", name, "\n".join(above + inside))
+
+
+def answer_and_check(stub: str, solution: str) -> list:
+    """The two cells made of an exercise's last two."""
+    end = STUB.search(stub)
+    check, name = end.groups()
+    answer = f"{stub[: end.start()]}{BEGIN}\n{body(solution, name)}\n{END}"
+    test = f"with checks.compare.graded():\n    checks.{check}({name})"
+    role = nbgrader(check, solution=True, locked=False)
+    grade = nbgrader(f"check-{check}", grade=True, points=1)
+    return [
+        new_code_cell(answer, id=check, metadata=role),
+        new_code_cell(test, id=f"check-{check}", metadata=grade),
+    ]
+
+
+def assignment(path: Path):
+    """The chapter's first code cell and its exercises, all that stands among them."""
+    cells = nbformat.read(path, as_version=4).cells
+    set_up = next(cell.source for cell in cells if cell.cell_type == "code")
+    title = cells[0].source.splitlines()[0]
+    made = [
+        new_markdown_cell(HEAD.format(title=title, path=path), id="head"),
+        new_code_cell(set_up, id="set-up", metadata=nbgrader("set-up")),
+    ]
+    begin = next(i for i, cell in enumerate(cells) if "**1. " in cell.source)
+    end = max(i for i, cell in enumerate(cells) if is_solution(cell))
+    for cell, following in pairwise(cells[begin : end + 1]):
+        if is_solution(following):
+            made += answer_and_check(cell.source, following.source)
+        elif not is_solution(cell):
+            new = new_code_cell if cell.cell_type == "code" else new_markdown_cell
+            made.append(new(cell.source, id=cell.id))
+    made[2].source = made[2].source[made[2].source.index("**1. ") :]
+    return new_notebook(cells=made, metadata={"kernelspec": KERNEL})
+
+
+def write_course(folder: Path) -> None:
+    """Write the sources anew; the settings stay if they are there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / CONFIG.name).exists():
+        shutil.copy(CONFIG, folder)
+    for path in NOTEBOOKS:
+        (folder / "source" / path.stem).mkdir(parents=True, exist_ok=True)
+        nbformat.write(assignment(path), folder / "source" / path.stem / path.name)
+
+
+if __name__ == "__main__":
+    write_course(COURSE)
+    print(COURSE.relative_to(ROOT))

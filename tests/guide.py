@@ -1,0 +1,62 @@
+"""Write the checks' own words into docs/teaching.md: `python tests/guide.py`.
+
+In the guide a comment names exercises, and for each a few pieces of the words that its
+check has for mistakes. What stands from there to `<!-- end -->` is written anew:
+
+    <!-- mistakes
+    one_query: no scale; take its root
+    -->
+"""
+
+import re
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from unittest.mock import patch
+
+from companion import checks
+from companion.checks.compare import compare
+
+GUIDE = Path(__file__).parent.parent / "docs" / "teaching.md"
+PLACE = re.compile(r"(<!-- mistakes\n(.*?)-->\n).*?(<!-- end -->)", re.S)
+
+
+def unwritten(*_):
+    raise NotImplementedError
+
+
+def mistakes(name: str) -> list[str]:
+    """The words for all mistakes of a check, as it hands them to `compare`."""
+    check = getattr(checks, name)
+    module = sys.modules[check.__module__]
+    silent = redirect_stdout(None)
+    with silent, patch.object(module, "compare", wraps=compare) as watched:
+        check(unwritten)
+    return [words for call in watched.call_args_list for words in call.args[3]]
+
+
+def line(wanted: str) -> str:
+    """A line of the guide for `NAME: PIECE; PIECE`, with the whole words."""
+    name, _, pieces = wanted.partition(": ")
+    known, chosen = mistakes(name), []
+    for piece in pieces.split("; "):
+        fitting = [words for words in known if piece == words]
+        fitting = fitting or [words for words in known if piece in words]
+        if len(fitting) != 1:
+            sys.exit(f"{name}: {piece!r} is in {len(fitting)} of its check's mistakes")
+        chosen.append(f'"{fitting[0]}"'.replace("*", r"\*"))
+    return f"- `{name}`: {'; '.join(chosen)}\n"
+
+
+def filled(guide: str) -> str:
+    """The guide with the words that the checks have today."""
+
+    def block(place: re.Match) -> str:
+        lines = "".join(map(line, place[2].splitlines()))
+        return f"{place[1]}\n{lines}\n{place[3]}"
+
+    return PLACE.sub(block, guide)
+
+
+if __name__ == "__main__":
+    GUIDE.write_text(filled(GUIDE.read_text("utf-8")), "utf-8")

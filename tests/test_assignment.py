@@ -1,0 +1,83 @@
+"""The course for nbgrader has every exercise, and gives no solution away."""
+
+import re
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from assignment import (
+    BEGIN,
+    END,
+    NOTEBOOKS,
+    STUB,
+    assignment,
+    is_solution,
+    write_course,
+)
+
+KEYS = {"schema_version", "grade_id", "grade", "solution", "locked", "task"}
+
+
+def facts(cell) -> dict:
+    return cell.metadata.get("nbgrader", {})
+
+
+def chapter(path) -> list[tuple[str, str]]:
+    """The stubs of a chapter, each with its check's name."""
+    cells = nbformat.read(path, as_version=4).cells
+    pairs = zip(cells, cells[1:], strict=False)
+    stubs = [cell.source for cell, following in pairs if is_solution(following)]
+    return [(STUB.search(stub)[1], stub) for stub in stubs]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_exercise_has_an_answer_and_then_its_check(path):
+    made = assignment(path)
+    nbformat.validate(made)
+    marked = [cell for cell in made.cells if facts(cell)]
+    names = [name for name, _ in chapter(path)]
+    wanted = ["set-up", *(x for name in names for x in (name, f"check-{name}"))]
+    assert [facts(cell)["grade_id"] for cell in marked] == wanted
+    for cell in marked:
+        role = {key: facts(cell)[key] for key in ("solution", "grade", "locked")}
+        kind = facts(cell)["grade_id"] in names, "points" in facts(cell)
+        assert [*role.values()] == [*kind, not kind[0]]
+        assert facts(cell).keys() - {"points"} == KEYS
+        assert facts(cell)["schema_version"] == 3 and not facts(cell)["task"]
+        assert cell.metadata.keys() == {"nbgrader"} and not cell.outputs
+    for answer, check in zip(marked[1::2], marked[2::2], strict=True):
+        place = made.cells.index(answer)
+        assert made.cells[place + 1] is check and facts(check)["points"] == 1
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_without_what_stands_between_the_marks_it_has_the_chapter_s_stubs(path):
+    made = {facts(cell).get("grade_id"): cell.source for cell in assignment(path).cells}
+    for name, stub in chapter(path):
+        answer = re.sub(
+            f"(?s){BEGIN}.*{END}", "    raise NotImplementedError", made[name]
+        )
+        call = made[f"check-{name}"].splitlines()[-1].strip()
+        assert f"{answer}\n\n{call}" == stub
+        assert made[f"check-{name}"].startswith("with checks.compare.graded():\n")
+    others = [cell.source for cell in assignment(path).cells if not facts(cell)]
+    assert not any("solution" in source or "folded" in source for source in others)
+
+
+def test_an_assignment_uses_no_name_that_only_the_chapter_has(tmp_path):
+    write_course(tmp_path)
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821"]
+    done = subprocess.run(
+        [*ruff, "source"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_settings_that_a_teacher_has_changed_stay(tmp_path):
+    write_course(tmp_path)
+    settings = tmp_path / "nbgrader_config.py"
+    settings.write_text("mine")
+    write_course(tmp_path)
+    assert settings.read_text() == "mine"
+    assert len([*tmp_path.glob("source/*/*.ipynb")]) == len(NOTEBOOKS)
