@@ -206,6 +206,8 @@ class MultiHeadAttention(nn.Module):
 
     def attend(self, queries, keys, values, mask=None, bias=None) -> Tensor:
         """The values (b h s d) averaged for each query (b h t d), by one of ENGINES."""
+        if self.n_shared > 1 and self.engine == "fused" and queries.shape[-2] == 1:
+            return self.attend_together(queries, keys, values, mask, bias)
         if self.n_shared > 1:
             keys, values = (
                 repeat(x, "b h s d -> b (h g) s d", g=self.n_shared)
@@ -215,3 +217,15 @@ class MultiHeadAttention(nn.Module):
             return self.pattern(attention_weights(queries, keys, mask, bias)) @ values
         engine = fused_attention if self.engine == "fused" else block_attention
         return engine(queries, keys, values, mask, bias)
+
+    def attend_together(self, queries, keys, values, mask=None, bias=None) -> Tensor:
+        """One query a head: those that share keys are rows, and no key is repeated."""
+        b, h, t, d = queries.shape
+        rows = (
+            x
+            if x is None or x.dim() < 3 or x.shape[-3] == 1
+            else rearrange(x, "... (h g) t s -> ... h (g t) s", g=self.n_shared)
+            for x in (mask, bias)
+        )
+        queries = queries.reshape(b, -1, self.n_shared, d)
+        return fused_attention(queries, keys, values, *rows).view(b, h, t, d)

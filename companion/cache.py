@@ -136,7 +136,7 @@ class PreallocatedCache(Cache):
             )
         if self.keys is None:
             shape = (*keys.shape[:-2], self.capacity, keys.shape[-1])
-            self.keys, self.values = keys.new_empty(shape), values.new_empty(shape)
+            self.keys, self.values = keys.new_zeros(shape), values.new_zeros(shape)
 
 
 class RaggedCache(PreallocatedCache):
@@ -165,8 +165,7 @@ class RaggedCache(PreallocatedCache):
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store (b h t d) after each stream's cursor; return (b h s d) of the longest.
 
-        What lies past a stream's cursor is set to zero before it is returned: the mask
-        hides it, but 0 times NaN would not.
+        Past a stream's cursor all is zero: the mask hides it, but 0 times NaN is NaN.
         """
         check_tensor("floats", "b h t d", keys=keys, values=values)
         if len(keys) != len(self.lengths):
@@ -174,15 +173,10 @@ class RaggedCache(PreallocatedCache):
                 f"the cache has {len(self.lengths)} streams, new keys have {len(keys)}"
             )
         self._make_room(keys, values)
-        t = keys.shape[-2]
-        rows = torch.arange(len(keys))[:, None]
-        slots = self.lengths[:, None] + torch.arange(t)
-        self.lengths = self.lengths + t
-        stale = torch.arange(int(self.lengths.min()), len(self))
-        hidden = (stale >= self.lengths[:, None])[:, None, :, None].to(keys.device)
+        rows, slots = torch.arange(len(keys))[:, None], self.positions(keys.shape[-2])
         for kept, new in ((self.keys, keys), (self.values, values)):
             kept[rows, :, slots] = new.transpose(1, 2)
-            kept[..., len(self) - len(stale) : len(self), :].masked_fill_(hidden, 0)
+        self.lengths = self.lengths + keys.shape[-2]
         return self.read()
 
     def put(self, row: int, cache: Cache) -> None:
@@ -204,6 +198,7 @@ class RaggedCache(PreallocatedCache):
         check(keys.expand(many), values.expand(many))
         for kept, new in ((self.keys, keys), (self.values, values)):
             kept[row, :, :n] = new[0]
+        self._clear(row, n)
         self.lengths = self.lengths.index_fill(0, torch.tensor(row), n)
 
     def truncate(self, lengths: Tensor) -> None:
@@ -222,7 +217,15 @@ class RaggedCache(PreallocatedCache):
                 f"lengths {lengths.tolist()} do not lie within 0 and what the streams"
                 f" hold, {self.lengths.tolist()}"
             )
+        for row in (lengths < self.lengths).nonzero()[:, 0].tolist():
+            self._clear(row, int(lengths[row]))
         self.lengths = lengths.clone()
+
+    @torch.inference_mode()  # what was written in it can be changed nowhere else
+    def _clear(self, row: int, start: int) -> None:
+        """Set to zero what stream `row` holds from `start` on."""
+        for kept in (self.keys, self.values):
+            kept[row, :, start : int(self.lengths[row])] = 0
 
     def reorder(self, rows: Tensor) -> None:
         check_tensor("integers", "b", rows=rows)

@@ -13,6 +13,7 @@ from .cache import SlidingWindowCache
 from .inputs import check_text, check_whole
 from .models import GPT
 from .published import PublishedTokenizer, load_smollm2
+from .quantized import pack_weights
 from .sampling import greedy, sample, temperature, top_p
 from .training import interrupts_noted
 
@@ -128,7 +129,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         choose = sampler(given.temperature, given.seed)
         print("SmolLM2-135M-Instruct. " + HELP, flush=True)
-        talk = Talk(*load_smollm2(), choose, given.window)
+        model, tokenizer = load_smollm2()
+        talk = Talk(pack_weights(model), tokenizer, choose, given.window)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import tiktoken
 import torch
 from gguf import GGUFReader, dequantize
-from torch import Tensor
+from torch import Tensor, nn
 
 from .artifacts import SMOLLM2, read
 from .inputs import check_text
@@ -105,15 +105,20 @@ def named(tensors: dict[str, Tensor], config: GPTConfig) -> dict[str, Tensor]:
 @torch.no_grad()
 def filled(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
     """A GPT with these weights. ValueError where one has another shape."""
-    model = GPT(config)
+    with torch.device("meta"):  # no numbers are drawn that would be overwritten
+        model = GPT(config)
     for name, parameter in model.named_parameters():
         if parameter.shape != weights[name].shape:
             raise ValueError(
                 f"{name} is {tuple(weights[name].shape)} in the file; its sizes make"
                 f" it {tuple(parameter.shape)}"
             )
-        parameter.copy_(weights[name])
-    return model.eval().requires_grad_(False)
+        layer = model.get_submodule(name.rpartition(".")[0])
+        weight = torch.empty_like(parameter, device="cpu").copy_(weights[name])
+        setattr(layer, name.rpartition(".")[2], nn.Parameter(weight, False))
+    if config.tied:
+        model.unembedding.weight = model.embedding.weight
+    return model.eval()
 
 
 def byte_of() -> dict[str, int]:

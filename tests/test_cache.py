@@ -133,7 +133,7 @@ def test_a_sliding_window_is_the_model_that_sees_only_the_window_and_the_sinks(
     seed=st.integers(0, 99),
 )
 @torch.no_grad()
-def test_ragged_streams_equal_each_stream_alone_with_nan_wherever_nothing_is_stored(
+def test_ragged_streams_equal_each_stream_alone_with_nan_in_all_that_is_not_kept(
     positions, engine, n_kv_heads, steps, seed
 ):
     """Each step appends n tokens to all streams, of which each keeps its first few."""
@@ -152,10 +152,10 @@ def test_ragged_streams_equal_each_stream_alone_with_nan_wherever_nothing_is_sto
             logits[i].append(out[: keeps[i]])
         lengths = [a + keep for a, keep in zip(lengths, keeps, strict=True)]
         for kept in caches:
-            kept.truncate(torch.tensor(lengths))
             for i, length in enumerate(lengths):
-                kept.keys[i, :, length:] = math.nan
-                kept.values[i, :, length:] = math.nan
+                kept.keys[i, :, length : kept.lengths[i]] = math.nan
+                kept.values[i, :, length : kept.lengths[i]] = math.nan
+            kept.truncate(torch.tensor(lengths))
     for i, length in enumerate(lengths):
         if length:
             alone = gpt(streams[i : i + 1, :length])[0]

@@ -202,9 +202,9 @@ def test_modules_import_only_from_those_above_them():
     order = [
         "inputs", "processes", "artifacts", "data", "tokenizers", "dates",
         "block_attention", "attention", "positions", "cache", "blocks", "models",
-        "encoder_decoder", "optimizers", "parallel", "training", "checkpoints",
-        "recipes", "runs", "sampling", "published", "published_gpt2", "chat",
-        "speculation", "serving", "rehearsal", "plots", "checks", "notebook",
+        "joined", "quantized", "encoder_decoder", "optimizers", "parallel", "training",
+        "checkpoints", "recipes", "runs", "sampling", "published", "published_gpt2",
+        "chat", "speculation", "serving", "rehearsal", "plots", "checks", "notebook",
     ]  # fmt: skip
     for path in (ROOT / "companion").rglob("*.py"):
         inside = path.parent.name == "checks"

@@ -1,0 +1,97 @@
+"""Weights of 4 and 8 bits, multiplied as they lie. Chapter 12.
+
+PyTorch's kernel for few rows takes whole numbers from 0 to 15, with a scale and an
+offset for each block of 32 inputs, and makes floats of them only where it multiplies. A
+decoding step reads all weights once, so what counts is how few bytes they are.
+"""
+
+import sys
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from .inputs import check_features, check_tensor
+from .joined import join
+from .models import GPT
+
+BLOCK = 32
+
+
+def in_blocks(weight: Tensor, n_bits: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Whole numbers (o n 32) from 0 to 2^n_bits - 1, scales and lows (o n 1).
+
+    A weight (o i) is scale · number + low, to half a scale; the low is the smallest of
+    its block of 32. Weights that were in such blocks before are found again as they
+    were, as those of a GGUF file in Q4_1.
+    """
+    blocks = weight.float().unflatten(1, (-1, BLOCK))
+    lows, highs = blocks.amin(-1, keepdim=True), blocks.amax(-1, keepdim=True)
+    scales = (highs - lows) / (2**n_bits - 1)
+    numbers = (blocks - lows) / scales.clamp(min=torch.finfo(torch.float32).tiny)
+    return numbers.round().int(), scales, lows
+
+
+class PackedLinear(nn.Module):
+    """x (... i) times a weight (o i) that is kept in 4 or 8 bits: (... o), no bias.
+
+    An 8-bit number is two 4-bit ones, 16 · high + low: two products and their sum. The
+    kernel multiplies in bfloat16 and adds in float32; what goes in and out is of x's
+    dtype. Raises ValueError for sizes that the kernel has no blocks for.
+    """
+
+    def __init__(self, weight: Tensor, n_bits: int = 4):
+        super().__init__()
+        check_tensor("floats", "o i", weight=weight)
+        if n_bits not in (4, 8):
+            raise ValueError(f"n_bits is {n_bits!r}; it must be 4 or 8")
+        (self.out_features, self.in_features), self.n_bits = weight.shape, n_bits
+        if self.in_features % BLOCK or self.out_features % 16:
+            raise ValueError(
+                f"the weight is {tuple(weight.shape)}; the kernel wants outputs in"
+                f" sixteens and inputs in blocks of {BLOCK}"
+            )
+        numbers, scales, lows = in_blocks(weight.detach(), n_bits)
+        parts = [(numbers, scales, lows)]
+        if n_bits == 8:
+            parts = [(numbers >> 4, 16 * scales, lows), (numbers & 15, scales, 0)]
+        numbers = torch.cat([n.flatten(1) for n, _, _ in parts])
+        # The kernel's numbers are -8 to 7.
+        pairs = torch.cat([torch.cat([s, low + 8 * s], -1) for _, s, low in parts])
+        packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(numbers, 1)
+        self.register_buffer("packed", packed)
+        self.register_buffer("pairs", pairs.transpose(0, 1).bfloat16().contiguous())
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_features(x, self.in_features)
+        rows = x.bfloat16().reshape(-1, self.in_features).contiguous()
+        product = torch.ops.aten._weight_int4pack_mm_for_cpu(
+            rows, self.packed, BLOCK, self.pairs.bfloat16()
+        ).to(x.dtype)
+        if self.n_bits == 8:
+            high, low = product.chunk(2, -1)
+            product = high + low
+        return product.view(*x.shape[:-1], self.out_features)
+
+
+def kernel_is_here() -> bool:
+    """Whether PyTorch multiplies packed weights fast: an x86 processor, no Windows."""
+    fast = torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    known = hasattr(torch.ops.aten, "_weight_int4pack_mm_for_cpu")
+    return fast and known and sys.platform != "win32"
+
+
+def pack_weights(model: GPT) -> GPT:
+    """The model itself, its weights in 4-bit blocks and the output matrix in 8 bits.
+
+    Where the kernel is missing or slow, it stays as it is, and a warning says so.
+    """
+    if not kernel_is_here():
+        warnings.warn("no 4-bit kernel here: the weights run unpacked", stacklevel=2)
+        return model
+    for layer in [*join(model).modules()]:
+        n_bits = 8 if layer is model else 4
+        for name, child in [*layer.named_children()]:
+            if isinstance(child, nn.Linear) and child.bias is None:
+                setattr(layer, name, PackedLinear(child.weight, n_bits))
+    return model

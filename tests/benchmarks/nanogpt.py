@@ -1,0 +1,83 @@
+"""Against nanoGPT's own code, where `NANOGPT` is the path of a clone of it."""
+
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from pairs import MINI, mini_batches, pair, step
+
+import companion
+
+# Its README's command for a laptop; loss is estimated only at the end.
+LAPTOP = (
+    "--device=cpu --compile=False --eval_iters=20 --eval_interval=2000"
+    " --log_interval=500 --block_size=64 --batch_size=12 --n_layer=4 --n_head=4"
+    " --n_embd=128 --max_iters=2000 --lr_decay_iters=2000 --dropout=0.0"
+)
+
+
+def rows() -> dict:
+    """Training steps in pairs, and its whole race; nothing without a clone."""
+    if not (path := os.environ.get("NANOGPT")):
+        print("nanoGPT: left out; NANOGPT=path names a clone of it")
+        return {}
+    clone = Path(path).resolve()
+    if not (clone / "train.py").is_file():
+        sys.exit(f"NANOGPT={path}: there is no train.py in it")
+    return {"training": [steps(clone)], "race": whole_run(clone)}
+
+
+def steps(clone: Path) -> dict:
+    """30 steps of AdamW at its size for a laptop, its model in its own step."""
+    sys.path.append(str(clone))
+    from model import GPT, GPTConfig
+
+    sizes = {"n_layer": 4, "n_head": 4, "n_embd": 128, "dropout": 0.0, "bias": False}
+    theirs = GPT(GPTConfig(block_size=64, vocab_size=65, **sizes))
+    optimizer = theirs.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
+    ours, data = companion.GPT(MINI), mini_batches()
+    our_optimizer = companion.AdamW(ours.parameters())
+
+    def train_theirs():
+        for inputs, targets in data:
+            step(theirs(inputs, targets)[1], theirs, optimizer)
+
+    def train_ours():
+        companion.train(ours, our_optimizer, data)
+
+    what = "training, 0.8 M parameters, batch 12"
+    work = (30 * 12 * 64,) * 2
+    return pair(what, "nanoGPT's own code", work, train_ours, train_theirs, 7)
+
+
+def whole_run(clone: Path) -> dict:
+    """Its command for a laptop, in a copy, on the same split of the same text."""
+    text = companion.tiny_shakespeare()
+    characters = sorted(set(text))
+    ids = np.array([characters.index(x) for x in text], dtype=np.uint16)
+    cut = int(0.9 * len(ids))
+    with tempfile.TemporaryDirectory() as folder:
+        copied = Path(shutil.copytree(clone, Path(folder, "nanogpt")))
+        data = copied / "data" / "shakespeare_char"
+        ids[:cut].tofile(data / "train.bin")
+        ids[cut:].tofile(data / "val.bin")
+        (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": len(characters)}))
+        command = [sys.executable, "train.py", "config/train_shakespeare_char.py"]
+        threads = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+        begin = time.perf_counter()
+        done = subprocess.run(
+            command + LAPTOP.split(), cwd=copied, env=threads, capture_output=True,
+            text=True, check=True,
+        )  # fmt: skip
+        took = time.perf_counter() - begin
+    loss = float(re.findall(r"val loss ([\d.]+)", done.stdout)[-1])
+    print(f"nanoGPT's own race: {loss:.3f} after 2,000 steps, {took:.1f} s", flush=True)
+    return {"steps": 2000, "batch": 12, "seconds": took, "loss": loss}

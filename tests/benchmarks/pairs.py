@@ -1,0 +1,281 @@
+"""What is measured in pairs: training, decoding, many streams, a published model."""
+
+import copy
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.utils import logging
+
+import companion
+from companion.joined import join
+from companion.notebook import trained
+from companion.published import SMOLLM2, load_smollm2, read_gguf
+from companion.quantized import pack_weights
+
+sys.path.append(str(Path(__file__).parents[1]))
+from common import llama  # noqa: E402
+
+logging.set_verbosity_error()
+MINI = companion.GPTConfig(
+    d_vocab=65, context_length=64, d_model=128, n_heads=4, n_layers=4
+)
+
+
+def seconds(run: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+def pair(what, against, work: tuple[int, int], ours, theirs, rounds: int = 3) -> dict:
+    """`work` tokens by ours() and by theirs(), in turn; a warm-up comes first."""
+    ours(), theirs()
+    gain = work[0] / work[1]
+    quiet = None if sys.stderr.isatty() else True
+    times = [
+        (seconds(ours), seconds(theirs))
+        for _ in tqdm(range(rounds), desc=what, leave=False, disable=quiet)
+    ]
+    ratios = [gain * b / a for a, b in times]
+    row = {
+        "what": what,
+        "against": against,
+        "ours": work[0] / statistics.median(a for a, _ in times),
+        "theirs": work[1] / statistics.median(b for _, b in times),
+        "ratio": statistics.median(ratios),
+        "lowest": min(ratios),
+        "highest": max(ratios),
+        "rounds": rounds,
+    }
+    print(
+        f"{what}: {row['ours']:,.1f} tokens/s; {against}, {row['theirs']:,.1f}:"
+        f" {row['ratio']:.2f} ({row['lowest']:.2f} to {row['highest']:.2f})",
+        flush=True,
+    )
+    return row
+
+
+def reference(config: companion.GPTConfig) -> GPT2LMHeadModel:
+    """`transformers`' GPT-2 of the same sizes."""
+    return GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=config.d_vocab,
+            n_positions=config.context_length,
+            n_embd=config.d_model,
+            n_layer=config.n_layers,
+            n_head=config.n_heads,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+        )
+    )
+
+
+def step(loss, model, optimizer) -> None:
+    """A step as others write it: gradients, clipping, AdamW."""
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    loss.item()
+
+
+def mini_batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """30 batches of nanoGPT's size for a laptop."""
+    tokens = torch.randint(65, (100_000,))
+    return [*companion.batches(tokens, batch_size=12, context_length=64, n_steps=30)]
+
+
+def training() -> list[dict]:
+    """Steps of AdamW, at nanoGPT's size for a laptop."""
+    ours, theirs, data = companion.GPT(MINI), reference(MINI), mini_batches()
+    our_optimizer = companion.AdamW(ours.parameters())
+    optimizer = torch.optim.AdamW(theirs.parameters())
+
+    def train_theirs():
+        for inputs, targets in data:
+            loss = companion.next_token_loss(theirs(inputs).logits, targets)
+            step(loss, theirs, optimizer)
+
+    train_ours = partial(companion.train, ours, our_optimizer, data)
+    work = (30 * 12 * 64,) * 2
+    what = "training, 0.8 M parameters, batch 12"
+    return [pair(what, "`transformers`", work, train_ours, train_theirs, 7)]
+
+
+def written(model, prompt, n: int) -> Callable[[], list]:
+    return lambda: list(companion.generate(model, prompt, n))
+
+
+@torch.inference_mode()
+def left_padded(model, prompts: list[torch.Tensor], n: int) -> None:
+    """`transformers`' way with prompts of different lengths, or with one."""
+    flipped = [prompt.flip(0) for prompt in prompts]
+    padded = torch.nn.utils.rnn.pad_sequence(flipped, True, -1).flip(1)
+    model.generate(
+        padded.clamp(min=0), attention_mask=(padded >= 0).long(), max_new_tokens=n,
+        min_new_tokens=n, do_sample=False, pad_token_id=0, use_cache=True,
+    )  # fmt: skip
+
+
+def decoding(n: int = 128) -> list[dict]:
+    """Greedy decoding at GPT-2 small's shape: 16 tokens of prompt."""
+    config = companion.GPTConfig()
+    ours, theirs = companion.GPT(config).eval(), reference(config).eval()
+    prompt = torch.randint(config.d_vocab, (16,))
+    weights = [p.detach() for p in ours.parameters() if p.dim() == 2]
+    vectors = [torch.randn(1, w.shape[1]) for w in weights]
+
+    def read_weights():
+        """Each weight once a token: no decoder of one stream can be faster."""
+        for _ in range(n):
+            for vector, weight in zip(vectors, weights, strict=True):
+                torch.nn.functional.linear(vector, weight)
+
+    what, decode = "decoding, GPT-2 small's shape, one stream", written(ours, prompt, n)
+    decode_theirs = partial(left_padded, theirs, [prompt], n)
+    joined = written(join(copy.deepcopy(ours)), prompt, n)
+    return [
+        pair(what, "`transformers` with its cache", (n, n), decode, decode_theirs),
+        pair("the same, joined", "`transformers`", (n, n), joined, decode_theirs),
+        pair("the same", "one pass over the weights", (n, n), decode, read_weights),
+    ]
+
+
+def streams(n: int = 64) -> list[dict]:
+    """Eight streams of different lengths in one ragged batch, against one alone."""
+    model = companion.GPT(companion.GPTConfig()).eval()
+    half = copy.deepcopy(model).bfloat16()
+    prompts = [torch.randint(50_257, (4 * i,)) for i in range(1, 9)]
+    eight, one = written(model, prompts, n), written(model, prompts[3], n)
+    eight_half, one_half = written(half, prompts, n), written(half, prompts[3], n)
+    in_half, many = "8 streams in bfloat16", (8 * n, n)
+    return [
+        pair("8 streams of different lengths", "one stream", many, eight, one),
+        pair(in_half, "one stream in float32", many, eight_half, one),
+        pair("the same", "one stream in bfloat16", many, eight_half, one_half),
+        pair("one stream in bfloat16", "in float32", (n, n), one_half, one),
+    ]
+
+
+@torch.inference_mode()
+def lengths() -> list[dict]:
+    """A token after 50 cached ones, against a token after 900: time grows by..."""
+    model = companion.GPT(companion.GPTConfig()).eval()
+    tokens, caches = torch.randint(50_257, (1, 900)), model.new_caches(1000)
+    model(tokens, caches)
+
+    @torch.inference_mode()
+    def after(n):
+        for _ in range(20):
+            for cache in caches:
+                cache.cursor = n
+            model(tokens[:, :1], caches)
+
+    what, against = "a token after 50 cached ones", "a token after 900"
+    return [pair(what, against, (20, 20), partial(after, 50), partial(after, 900), 5)]
+
+
+def serving(n_rows: int = 8) -> list[dict]:
+    """32 requests in `n_rows` rows, against batches of as many, padded on the left."""
+    config, draw = companion.GPTConfig(), random.Random(0)
+    ours, theirs = companion.GPT(config).eval(), reference(config).eval()
+    sizes = [(draw.randint(4, 64), draw.randint(8, 96)) for _ in range(32)]
+    prompts = [torch.randint(config.d_vocab, (length,)) for length, _ in sizes]
+
+    def serve():
+        server = companion.Server(ours, n_rows)
+        for prompt, (_, n_new) in zip(prompts, sizes, strict=True):
+            server.submit(companion.Request(prompt, n_new))
+        server.run()
+
+    def in_batches():
+        for i in range(0, 32, n_rows):
+            n_new = max(n for _, n in sizes[i : i + n_rows])
+            left_padded(theirs, prompts[i : i + n_rows], n_new)
+
+    work = (sum(n for _, n in sizes),) * 2
+    what = f"32 requests of different lengths, {n_rows} rows"
+    return [pair(what, "`transformers`, padded on the left", work, serve, in_batches)]
+
+
+def speculation(n: int = 44) -> list[dict]:
+    """A one-layer model guesses for chapter 05's; look-up in a text that loops."""
+    text, fast = companion.tiny_shakespeare(), companion.RECIPES["fast"]
+    tokens = torch.tensor(companion.CharTokenizer(text).encode(text))
+    learned, validation = companion.split(tokens)
+    small = companion.GPT(replace(fast.config, d_model=32, n_heads=2, n_layers=1))
+    data = companion.batches(learned, batch_size=24, context_length=64, n_steps=150)
+    companion.train(small, companion.muon(small), data)
+    rows = []
+    for what, model, prompt, guess in (
+        ("guesses for chapter 05's model", trained(), validation[:20],
+         companion.Smaller(small)),
+        ("guesses in a loop, GPT-2 small's shape",
+         companion.GPT(companion.GPTConfig()).eval(), torch.arange(20),
+         companion.LookUp(50_257)),
+    ):  # fmt: skip
+        passes = len([*companion.speculate(model, prompt, n, guess)])
+        what = f"{what}, {n / passes:.1f} tokens a pass"
+        plain = written(model, prompt, n)
+        rows.append(
+            pair(
+                what,
+                "without",
+                (n, n),
+                lambda m=model, p=prompt, g=guess: [*companion.speculate(m, p, n, g)],
+                plain,
+            )
+        )
+    return rows
+
+
+def texts() -> list[torch.Tensor]:
+    """Eight prompts for SmolLM2, of different lengths."""
+    _, tokenizer = load_smollm2()
+    text = companion.tiny_shakespeare()
+    return [torch.tensor(tokenizer.encode(text[: 40 * i])) for i in range(1, 9)]
+
+
+def published(n: int = 64) -> list[dict]:
+    """SmolLM2-135M as it is and joined, in two precisions, against `transformers`."""
+    (model, _), prompts, rows = load_smollm2(), texts(), []
+    file = read_gguf(SMOLLM2.path)
+    for dtype, name in ((torch.float32, ""), (torch.bfloat16, " in bfloat16")):
+        theirs = llama(*file).to(dtype)
+        apart = copy.deepcopy(model).to(dtype)
+        joined = join(copy.deepcopy(model)).to(dtype)
+        for some in (prompts[-1:], prompts):
+            k = len(some)
+            what = f"SmolLM2-135M, {'one stream' if k == 1 else '8 streams'}{name}"
+            decode_theirs = partial(left_padded, theirs, some, n)
+            for label, ours in ((what, apart), ("the same, joined", joined)):
+                decode = written(ours, some[0] if k == 1 else some, n)
+                work = (k * n, k * n)
+                rows.append(pair(label, "`transformers`", work, decode, decode_theirs))
+    return rows
+
+
+def packed(n: int = 64) -> list[dict]:
+    """SmolLM2-135M in 4 and 8 bits, against unpacked and against `transformers`."""
+    (model, _), prompts = load_smollm2(), texts()
+    theirs = llama(*read_gguf(SMOLLM2.path))
+    ours, rows = pack_weights(copy.deepcopy(model)), []
+    for some in (prompts[-1:], prompts):
+        k, start = len(some), some if len(some) > 1 else some[0]
+        what = f"SmolLM2-135M packed, {'one stream' if k == 1 else '8 streams'}"
+        decode, work = written(ours, start, n), (k * n, k * n)
+        plain = written(model, start, n)
+        rows.append(pair(what, "unpacked", work, decode, plain))
+        decode_theirs = partial(left_padded, theirs, some, n)
+        rows.append(pair("the same", "`transformers`", work, decode, decode_theirs))
+    return rows
