@@ -19,7 +19,7 @@ SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NPM := mathjax@3.2.2 reveal.js@5.2.1
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: help lab test data notebooks browser train chat bench seeds fuzz mutants \
+.PHONY: help lab test data notebooks browser train chat bench tables seeds fuzz mutants \
 	assignment classroom guide site slides pages pictures lock clean
 
 help: ## list the targets
@@ -58,6 +58,9 @@ chat: data ## talk with the published model of chapter 12 in the terminal
 
 bench: data ## measure training and decoding against what others would use
 	$(PYTHON) tests/benchmarks/bench.py
+
+tables: ## write what `make bench` measured into the README's tables
+	$(PYTHON) tests/benchmarks/tables.py
 
 seeds: data ## run the chapters with other seeds; N=3 seeds, ONE=05 for one chapter
 	$(PYTHON) tests/seeds.py -n $(or $(N),3) $(ONE)

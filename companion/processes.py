@@ -83,6 +83,15 @@ class Process:
         return store
 
 
+def bfloat16_is_faster(device: str) -> bool:
+    """Whether the device multiplies bfloat16 by itself, and not by way of float32."""
+    kind = torch.device(device).type
+    if kind == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    by_vectors = torch.cpu._is_avx512_bf16_supported()
+    return kind == "cpu" and (by_vectors or torch.cpu._is_amx_tile_supported())
+
+
 def shard(model: nn.Module, world: int, kind: str) -> None:
     """Leave each of `world` ranks a part of every parameter; PyTorch fetches the rest.
 

@@ -20,7 +20,7 @@ from .checkpoints import load_checkpoint, save_checkpoint, tensors_of
 from .data import batches, split, tiny_shakespeare
 from .inputs import check_whole, given
 from .models import GPT
-from .processes import Process, shard, whole
+from .processes import Process, bfloat16_is_faster, shard, whole
 from .recipes import RECIPES, Recipe
 from .tokenizers import CharTokenizer
 from .training import evaluate, train
@@ -166,10 +166,11 @@ def run(
     not, the file ends the same to the bit on one machine. Under torchrun each process
     takes its part of every batch, and Ctrl-C keeps the last checkpoint; `sharded`, it
     keeps only its part of weights, gradients and optimizer, too. `device` is
-    "cuda", "mps" or "cpu": by default the first there is. Returns the model and the
-    losses since the start or the last checkpoint. Raises ValueError for a checkpoint of
-    another recipe or seed or one that another run is writing, and KeyboardInterrupt,
-    after saving, when it was stopped.
+    "cuda", "mps" or "cpu": by default the first there is. A recipe's bfloat16 is used
+    where the device has it faster, unless `bfloat16` says what to do. Returns the model
+    and the losses since the start or the last checkpoint. Raises ValueError for a
+    checkpoint of another recipe or seed or one that another run is writing, and
+    KeyboardInterrupt, after saving, when it was stopped.
     """
     if not isinstance(recipe, Recipe):
         raise ValueError(
@@ -183,8 +184,9 @@ def run(
             f"batch_size ({recipe.batch_size}) is not divisible by {process.world}"
             " processes"
         )
-    if bfloat16 is not None:
-        recipe = replace(recipe, bfloat16=bfloat16)
+    if bfloat16 is None:
+        bfloat16 = recipe.bfloat16 and bfloat16_is_faster(process.device)
+    recipe = replace(recipe, bfloat16=bfloat16)
     with torch.random.fork_rng(), process.joined():
         this = Run(recipe, seed, process, path, sharded)
         writes = path and process.rank == 0 and this.step < recipe.n_steps

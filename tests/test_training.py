@@ -4,6 +4,7 @@ import math
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,7 +27,9 @@ from companion import (
     next_token_loss,
     noam,
     orthogonalize,
+    processes,
     run,
+    runs,
     train,
     warmup_cosine,
     warmup_linear,
@@ -439,6 +442,27 @@ def test_evaluate_gives_the_mode_back_whatever_is_raised():
 def test_a_text_without_a_prediction_is_not_evaluated(n):
     with pytest.raises(ValueError, match=f"^{n} tokens .* 2"):
         evaluate(tiny_gpt(), random_tokens(n))
+
+
+def test_bfloat16_is_faster_where_the_processor_multiplies_it():
+    flags = Path("/proc/cpuinfo")
+    if flags.exists() and "flags" in (text := flags.read_text()):
+        known = bool({"avx512_bf16", "amx_bf16"} & {*text.split()})
+        assert processes.bfloat16_is_faster("cpu") == known
+    assert not processes.bfloat16_is_faster("meta")
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_a_recipe_s_bfloat16_is_used_where_it_is_faster(faster, monkeypatch, tmp_path):
+    monkeypatch.setattr(runs, "bfloat16_is_faster", lambda device: faster)
+    recipe = replace(RECIPES["fast"], n_steps=1, bfloat16=True)
+    run(recipe, tmp_path / "x", device="cpu", quiet=True)
+    float32 = replace(recipe, bfloat16=False)
+    if faster:
+        with pytest.raises(ValueError, match="bfloat16 is True there"):
+            run(float32, tmp_path / "x", device="cpu", quiet=True)
+    else:
+        run(float32, tmp_path / "x", device="cpu", quiet=True)
 
 
 def test_a_run_in_bfloat16_follows_the_one_in_float32():

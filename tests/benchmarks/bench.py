@@ -54,6 +54,8 @@ def main() -> None:
         sys.exit(f"unknown: {min(unknown)}; there are {', '.join(GROUPS)}")
     OUTPUT.parent.mkdir(exist_ok=True)
     found = {"machine": machine()}
+    if wanted is not GROUPS and OUTPUT.exists():  # the other groups stay
+        found = json.loads(OUTPUT.read_text()) | found
     for name in wanted:
         torch.manual_seed(0)
         found[name] = GROUPS[name]()
