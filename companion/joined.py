@@ -26,7 +26,7 @@ class Joined:
     def __init__(self, owner: nn.Module, layers: list[nn.Linear]):
         self.owner, self.asked, self.given = owner, None, ()
         self.sizes = [layer.out_features for layer in layers]
-        weight = torch.cat([layer.weight.detach() for layer in layers])
+        weight = torch.cat([layer.weight.detach().t() for layer in layers], 1).t()
         owner.joined = nn.Linear(1, 1, layers[0].bias is not None)
         owner.joined.out_features, owner.joined.in_features = weight.shape
         owner.joined.weight = nn.Parameter(weight, requires_grad=False)
@@ -37,7 +37,7 @@ class Joined:
     def part(self, x: Tensor, i: int) -> Tensor:
         """What layer i makes of x (... i)."""
         if x is not self.asked:
-            self.asked, self.given = x, self.owner.joined(x).split(self.sizes, -1)
+            self.asked, self.given = x, self.owner.joined.forward(x).split(self.sizes, -1)
         part = self.given[i]
         if i == len(self.sizes) - 1:
             self.asked, self.given = None, ()

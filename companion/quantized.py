@@ -64,7 +64,7 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_features(x, self.in_features)
-        rows = x.bfloat16().reshape(-1, self.in_features).contiguous()
+        rows = x.bfloat16().reshape(-1, self.in_features)
         product = torch.ops.aten._weight_int4pack_mm_for_cpu(
             rows, self.packed, BLOCK, self.pairs.bfloat16()
         ).to(x.dtype)
