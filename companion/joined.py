@@ -37,7 +37,8 @@ class Joined:
     def part(self, x: Tensor, i: int) -> Tensor:
         """What layer i makes of x (... i)."""
         if x is not self.asked:
-            self.asked, self.given = x, self.owner.joined.forward(x).split(self.sizes, -1)
+            whole = self.owner.joined.forward(x)
+            self.asked, self.given = x, whole.split(self.sizes, -1)
         part = self.given[i]
         if i == len(self.sizes) - 1:
             self.asked, self.given = None, ()

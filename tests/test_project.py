@@ -3,7 +3,6 @@
 import ast
 import doctest
 import importlib
-import json
 import os
 import re
 import subprocess
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 import rattler
 import yaml
-from benchmarks.tables import with_tables
 from packaging.requirements import Requirement
 from test_launch import UPDATE
 
@@ -31,7 +29,6 @@ CONDA_NAMES = {"matplotlib": "matplotlib-base", "torch": "pytorch"}
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, flags=re.M))
 README = (ROOT / "README.md").read_text("utf-8")
-MEASURED = json.loads((ROOT / "docs" / "bench.json").read_text("utf-8"))
 
 
 def locked() -> dict[str, str]:
@@ -257,7 +254,3 @@ def test_make_installs_anew_in_a_project_that_was_moved_or_copied(tmp_path):
     ready.write_text(f"{tmp_path.resolve()}\n")
     make(tmp_path)
     assert ready.exists()
-
-
-def test_the_readme_s_tables_are_what_was_measured():
-    assert with_tables(README, MEASURED) == README

@@ -1,5 +1,6 @@
 """Against nanoGPT's own code, where `NANOGPT` is the path of a clone of it."""
 
+import importlib
 import os
 import pickle
 import re
@@ -38,10 +39,9 @@ def rows() -> dict:
 def steps(clone: Path) -> dict:
     """30 steps of AdamW at its size for a laptop, its model in its own step."""
     sys.path.append(str(clone))
-    from model import GPT, GPTConfig
-
+    model = importlib.import_module("model")
     sizes = {"n_layer": 4, "n_head": 4, "n_embd": 128, "dropout": 0.0, "bias": False}
-    theirs = GPT(GPTConfig(block_size=64, vocab_size=65, **sizes))
+    theirs = model.GPT(model.GPTConfig(block_size=64, vocab_size=65, **sizes))
     optimizer = theirs.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
     ours, data = companion.GPT(MINI), mini_batches()
     our_optimizer = companion.AdamW(ours.parameters())
