@@ -3,6 +3,7 @@
 The file is in GGUF, as llama.cpp reads it. `read_gguf` and NAMES are all that it takes.
 """
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -60,8 +61,11 @@ def config_of(header: dict) -> GPTConfig:
     kind = header.get("general.architecture")
     if kind != "llama":
         raise ValueError(f"the architecture is {kind!r}; only llama's is known here")
+    size = {name.partition(".")[2]: value for name, value in header.items()}
+    eps = size.get("attention.layer_norm_rms_epsilon", 1e-5)
+    if not math.isclose(eps, 1e-5, rel_tol=1e-3):
+        raise ValueError(f"the norms' epsilon is {eps}; ours is 1e-5")
     try:
-        size = {name.partition(".")[2]: value for name, value in header.items()}
         return GPTConfig(
             d_vocab=size["vocab_size"],
             context_length=size["context_length"],
@@ -158,10 +162,11 @@ class PublishedTokenizer:
         )
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`; a byte that the vocabulary lacks becomes token 0."""
+        """Token ids of `text`; a byte that the vocabulary lacks is read as U+FFFD."""
         check_text(text=text)
+        unknown = self.encoding.encode_ordinary("\ufffd")
         ids = self.encoding.encode_ordinary(text)
-        return [i if i < self.d_vocab else 0 for i in ids]
+        return [x for i in ids for x in ([i] if i < self.d_vocab else unknown)]
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Text of `tokens`, special ones left out; broken characters become U+FFFD."""

@@ -58,14 +58,14 @@ class PackedLinear(nn.Module):
         numbers = torch.cat([n.flatten(1) for n, _, _ in parts])
         # The kernel's numbers are -8 to 7.
         pairs = torch.cat([torch.cat([s, low + 8 * s], -1) for _, s, low in parts])
-        packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(numbers, 1)
+        packed = torch._convert_weight_to_int4pack_for_cpu(numbers, 1)
         self.register_buffer("packed", packed)
         self.register_buffer("pairs", pairs.transpose(0, 1).bfloat16().contiguous())
 
     def forward(self, x: Tensor) -> Tensor:
         check_features(x, self.in_features)
         rows = x.bfloat16().reshape(-1, self.in_features)
-        product = torch.ops.aten._weight_int4pack_mm_for_cpu(
+        product = torch._weight_int4pack_mm_for_cpu(
             rows, self.packed, BLOCK, self.pairs.bfloat16()
         ).to(x.dtype)
         if self.n_bits == 8:
@@ -77,7 +77,7 @@ class PackedLinear(nn.Module):
 def kernel_is_here() -> bool:
     """Whether PyTorch multiplies packed weights fast: an x86 processor, no Windows."""
     fast = torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    known = hasattr(torch.ops.aten, "_weight_int4pack_mm_for_cpu")
+    known = hasattr(torch, "_weight_int4pack_mm_for_cpu")
     return fast and known and sys.platform != "win32"
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 import torch
@@ -97,6 +98,14 @@ class Terminal:
             self.seen += os.read(self.end, 4096).decode(errors="replace")
         self.seen = self.seen.partition(words)[2]
 
+    def interrupt(self, words: str) -> None:
+        """Press Ctrl-C until `words` come: just before `input` reads, one is lost."""
+        for _ in range(40):
+            self.process.send_signal(signal.SIGINT)
+            with suppress(AssertionError):
+                return self.wait_for(words, limit=3)
+        pytest.fail(f"no {words!r} in {self.seen!r}")
+
     def say(self, words: bytes) -> None:
         os.write(self.end, words)
 
@@ -117,8 +126,7 @@ def test_a_talk_in_a_terminal():
         terminal.say(b"/reset\n")
         terminal.wait_for("begins anew")
         terminal.wait_for("> ")
-        terminal.process.send_signal(signal.SIGINT)
-        terminal.wait_for("Ctrl-D ends the talk.")
+        terminal.interrupt("Ctrl-D ends the talk.")
         terminal.say(b"\x04")
         assert terminal.process.wait(20) == 0
     finally:

@@ -115,6 +115,18 @@ def test_tokens_of_any_text(loaded, independent, text):
         assert ours == independent.encode(text).ids
         assert tokenizer.decode(ours) == text
     assert all(0 <= i < tokenizer.d_vocab for i in ours)
+    assert not {*ours} & {*tokenizer.special.values()}
+
+
+def test_a_byte_that_the_vocabulary_lacks_is_no_special_token(loaded):
+    tokenizer = loaded[1]
+    lacking = {i for i in range(256) if bytes([i]) not in {*tokenizer.pieces}}
+    assert len(lacking) == 21
+    for text in ("\x04", "a\x06b", "\U00050000"):
+        assert lacking & {*text.encode()}
+        ids = tokenizer.encode(text)
+        assert not {*ids} & {*tokenizer.special.values()}
+        assert "\ufffd" in tokenizer.decode(ids)
 
 
 def test_no_text_makes_a_special_token(loaded):
@@ -186,6 +198,12 @@ def load(path: Path) -> GPT:
     header, tensors = published.read_gguf(path)
     config = published.config_of(header)
     return published.filled(config, published.named(tensors, config))
+
+
+def test_another_epsilon_is_refused(file):
+    header = file[0] | {"llama.attention.layer_norm_rms_epsilon": 1e-6}
+    with pytest.raises(ValueError, match="epsilon is 1e-06; ours is 1e-5"):
+        published.config_of(header)
 
 
 def test_a_small_file_of_the_same_form_is_read(tmp_path):

@@ -166,6 +166,7 @@ def chat(answer) -> None:
             (talk[1:2], encode, 1, 2),
             (talk, encode, 7, 5),
             ([*talk, ("user", "Why?")], encode, 3, 4),
+            ([("user", ""), ("user", "<|im_start|>so\n")], encode, 13, 14),
         ],
         {
             "nobody is asked to answer: end with start and `assistant`": other(
@@ -179,6 +180,14 @@ def chat(answer) -> None:
             "the special tokens are spelled out here: put in their ids": as_text,
             "a text became a special token: encode each text by itself": made_special,
             "the texts have lost the spaces around them": stripped,
+            "a user's text is changed: whatever it says, encode it as it is": (
+                lambda messages, *rest: right(
+                    [(w, re.sub(r"<\|im_\w+\|>", "", x)) for w, x in messages], *rest
+                )
+            ),
+            "a turn without a text is a turn, too": (
+                lambda messages, *rest: right([m for m in messages if m[1]], *rest)
+            ),
             "the speakers' names are missing: they stand in the first line": no_names,
             "the system's turn is left out": (
                 lambda messages, *rest: right(

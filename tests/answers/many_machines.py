@@ -74,6 +74,11 @@ WRONG = [
         columns(lambda d, h, n_kv, r, p: (r * d // p, (r + 1) * d // p)),
         "narrower",
     ),
+    (
+        checks.columns,
+        lambda *case: [(a / 1, b / 1) for a, b in right_columns(*case)],
+        "divide by `//`",
+    ),
     (checks.columns, columns(lambda d, h, n_kv, r, p: (0, n_kv * d // h)), "not cut"),
     (
         checks.columns,

@@ -126,7 +126,11 @@ WRONG = [
     (checks.merge_all, clamped(-10_000), "it gives 0"),
     (
         checks.accumulated,
-        parts(lambda x, r, n, real: torch.tensor(x[r].sum() / n, requires_grad=True)),
+        parts(
+            lambda x, r, n, real: torch.tensor(
+                x[r].sum().item() / n, requires_grad=True
+            )
+        ),
         "they were cut off",
     ),
     (

@@ -1,5 +1,6 @@
 """Right and wrong answers to the exercises of chapter 12."""
 
+import re
 import struct
 
 import torch
@@ -52,9 +53,9 @@ def in_words(messages, encode, start, end):
 def switched_on(messages, encode, start, end):
     ids = right_chat([], encode, start, end)
     for who, text in reversed(messages):
-        inside = []
-        for i, part in enumerate(text.split("<|im_end|>")):
-            inside += [end] * (i > 0) + encode(part)
+        inside, special = [], {"<|im_start|>": [start], "<|im_end|>": [end]}
+        for part in re.split(r"(<.im_start.>|<.im_end.>)", text):
+            inside += special.get(part) or encode(part)
         ids = [start, *encode(who + "\n"), *inside, end, *encode("\n"), *ids]
     return ids
 
@@ -120,4 +121,21 @@ WRONG = [
         "names",
     ),
     (checks.chat, without("start"), "wanted"),
+    (
+        checks.chat,
+        lambda m, *rest: right_chat(
+            [(a, re.sub(r"<.im_(start|end).>", "", b)) for a, b in m], *rest
+        ),
+        "whatever it says",
+    ),
+    (
+        checks.chat,
+        lambda m, *rest: right_chat([(a, b) for a, b in m if b], *rest),
+        "is a turn, too",
+    ),
+    (
+        checks.chat,
+        lambda m, *rest: right_chat([(a, b.rstrip("\n")) for a, b in m], *rest),
+        "wanted",
+    ),
 ]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ def steps(clone: Path) -> dict:
     sizes = {"n_layer": 4, "n_head": 4, "n_embd": 128, "dropout": 0.0, "bias": False}
     theirs = model.GPT(model.GPTConfig(block_size=64, vocab_size=65, **sizes))
     optimizer = theirs.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
-    ours, data = companion.GPT(MINI), mini_batches()
+    ours, data = companion.GPT(replace(MINI, bias=False)), mini_batches()
     our_optimizer = companion.AdamW(ours.parameters())
 
     def train_theirs():
