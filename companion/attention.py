@@ -184,7 +184,7 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             keys, values = cache.append(keys, values)
         heads = self.attend(queries, keys, values, mask, bias)
-        return self.to_output(heads.transpose(1, 2).flatten(2))
+        return self.to_output(rearrange(heads, "b h t d -> b t (h d)"))
 
     def split(self, x: Tensor, turn: Callable | None = None) -> Tensor:
         """Queries or keys (b t c) by heads, normalised and turned: (b h t d)."""
