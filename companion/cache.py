@@ -136,6 +136,7 @@ class PreallocatedCache(Cache):
             )
         if self.keys is None:
             shape = (*keys.shape[:-2], self.capacity, keys.shape[-1])
+            # A ragged cache must hold no NaN where nothing is stored.
             self.keys, self.values = keys.new_zeros(shape), values.new_zeros(shape)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import rattler
 import yaml
+from benchmarks.tables import PARTS, with_tables
 from packaging.requirements import Requirement
 from test_launch import UPDATE
 
@@ -254,3 +255,28 @@ def test_make_installs_anew_in_a_project_that_was_moved_or_copied(tmp_path):
     ready.write_text(f"{tmp_path.resolve()}\n")
     make(tmp_path)
     assert ready.exists()
+
+
+def test_the_tables_of_the_readme_are_made_of_what_was_measured():
+    runs = [
+        f"{start}{part}" for start in ("plain and ", "all parts but ") for part in PARTS
+    ]
+    runs += ["plain, whole", "plain", "all parts"]
+    sizes = {"steps": 1, "batch": 2, "seconds": 3.0}
+    ratio = {"ratio": 1.25, "lowest": 1, "highest": 2}
+    memory = [
+        {"name": name, "megabytes": 1} for name in ("blocks", "explicit", "fused")
+    ]
+    row = {"what": "decoding", "against": "another", "ours": 12_345, "theirs": 26.44}
+    found = {
+        "race": [{"name": name, "loss": i} | sizes for i, name in enumerate(runs)],
+        "memory": memory,
+        "training": [row | ratio],
+    }
+    made = with_tables(README, found)
+    line = "| decoding | 12,300 tokens/s | another, 26.4 | 1.25 (1.00 to 2.00) |"
+    assert line in made and line not in README
+    assert f"| Muon | {0:.2f} | {len(PARTS):.2f} |" in made
+    assert with_tables(made, found) == made
+    with pytest.raises(ValueError, match="must have one <!-- pairs -->"):
+        with_tables(README.replace("<!-- pairs -->", ""), found)

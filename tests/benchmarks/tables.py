@@ -5,6 +5,7 @@ Each stands between two comments, `<!-- race -->` and `<!-- /race -->`.
 
 import json
 import re
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +100,12 @@ def with_tables(readme: str, found: dict) -> str:
 
 
 if __name__ == "__main__":
-    if (measured := ROOT / "build" / "bench.json").exists():
-        KEPT.write_text(measured.read_text("utf-8"), "utf-8")
-    found = json.loads(KEPT.read_text("utf-8"))
-    README.write_text(with_tables(README.read_text("utf-8"), found), "utf-8")
+    measured = ROOT / "build" / "bench.json"
+    found = json.loads(measured.read_text("utf-8")) if measured.exists() else {}
+    if missing := {"race", "memory", "training"} - found.keys():
+        sys.exit(
+            f"{measured} lacks {', '.join(sorted(missing))}: run `make bench` first"
+        )
+    readme = with_tables(README.read_text("utf-8"), found)
+    KEPT.write_text(measured.read_text("utf-8"), "utf-8")
+    README.write_text(readme, "utf-8")
