@@ -57,6 +57,7 @@ chat: data ## talk with the published model of chapter 12 in the terminal
 	@$(PYTHON) -m companion chat
 
 bench: data ## measure training and decoding against what others would use
+	-$(PYTHON) -m pip install --quiet --editable .[bench]
 	$(PYTHON) tests/benchmarks/bench.py
 
 tables: ## write what `make bench` measured into the README's tables

@@ -68,7 +68,7 @@ class Talk:
         new = [*self.unread, *self.turn("user", text), *tokenizer.chat([])]
         try:
             for _ in range(n_most):
-                logits = self.model(torch.tensor([new]), self.caches)[:, -1]
+                logits = self.model(torch.tensor([new]), self.caches, at=-1)
                 new = []
                 token = int(self.choose(logits))
                 if token == end:

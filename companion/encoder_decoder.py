@@ -109,5 +109,7 @@ class Reader(nn.Module):
             self.reading = self.decoder.read(*model.encode(source, lengths))
         self.training = model.training
 
-    def forward(self, tokens: Tensor, caches: list[Cache] | None = None) -> Tensor:
-        return self.decoder(tokens, caches, reading=self.reading)
+    def forward(
+        self, tokens: Tensor, caches: list[Cache] | None = None, **how
+    ) -> Tensor:
+        return self.decoder(tokens, caches, reading=self.reading, **how)

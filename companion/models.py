@@ -196,6 +196,7 @@ class Stack(nn.Module):
 class GPT(Stack):
     """A decoder-only Transformer: tokens (b t) -> logits (b t v), at every position.
 
+    With `at`, a place or one for each stream (b), only what comes after that: (b v).
     Weights come from `generator`; the rest is `Stack`'s. Radford et al. 2019.
     """
 
@@ -211,5 +212,26 @@ class GPT(Stack):
             self.unembedding.weight = self.embedding.weight
         self._initialize(generator)
 
-    def forward(self, tokens: Tensor, caches: list[Cache] | None = None, **how):
-        return self.unembedding(super().forward(tokens, caches, **how))
+    def forward(
+        self,
+        tokens: Tensor,
+        caches: list[Cache] | None = None,
+        *,
+        at: int | Tensor | None = None,
+        **how,
+    ) -> Tensor:
+        x = super().forward(tokens, caches, **how)
+        if at is not None:
+            x = self._picked(x, at)
+        return self.unembedding(x)
+
+    def _picked(self, x: Tensor, at: int | Tensor) -> Tensor:
+        """The features (b c) at one place of each stream (b t c)."""
+        try:
+            return x[torch.arange(len(x)), at]
+        except IndexError:
+            b, t, _ = x.shape
+            raise ValueError(
+                f"at is {given(at)}; it must be a place below {t}, or one for each of"
+                f" {b} streams"
+            ) from None

@@ -93,7 +93,7 @@ def check_prompt(prompt: Tensor, n_new: int, window: float) -> None:
 
 def recomputed(model: nn.Module) -> Callable[[Tensor], Tensor]:
     """The logits (b v) after a text (b t), from its last window every time anew."""
-    return lambda tokens: model(tokens[:, -model.config.context_length :])[:, -1]
+    return lambda tokens: model(tokens[:, -model.config.context_length :], at=-1)
 
 
 def cached(
@@ -110,7 +110,7 @@ def cached(
         if tokens.shape[1] > window:
             return recomputed(model)(tokens)
         new, n_seen = tokens[:, n_seen:], tokens.shape[1]
-        return model(new, caches)[:, -1]
+        return model(new, caches, at=-1)
 
     return after
 
@@ -127,11 +127,11 @@ def ragged(
 
     def after(tokens: Tensor) -> Tensor:
         if len(caches[0]):
-            return model(tokens[:, -1:], caches)[:, -1]
-        logits = model(tokens, caches)
+            return model(tokens[:, -1:], caches, at=-1)
+        logits = model(tokens, caches, at=lengths - 1)
         for cache in caches:
             cache.truncate(lengths)
-        return logits[torch.arange(len(prompts)), lengths - 1]
+        return logits
 
     return after
 
@@ -255,7 +255,7 @@ def beam_search(
     step, beams, finished = prompt[None], [(0.0, [])], []
     for length in range(1, n_new + 1):
         with evaluating(model), mode():
-            chances = model(step, caches)[:, -1].log_softmax(-1)
+            chances = model(step, caches, at=-1).log_softmax(-1)
         grown = grow(beams, chances, 2 * n_beams)
         for total, beam, token in grown[:n_beams]:
             if token == end:

@@ -80,7 +80,7 @@ class Server:
                 self._forget()
                 last = [[each.written[-1] if each else 0] for each in self.rows]
                 last = torch.tensor(last, device=next(self.model.parameters()).device)
-                logits = self.model(last, self.caches)[:, -1]
+                logits = self.model(last, self.caches, at=-1)
                 for row in going:
                     self._take(row, logits[row])
             for row in range(len(self.rows)):
@@ -104,7 +104,7 @@ class Server:
             return
         caches = self.model.new_caches(len(request.prompt))
         try:
-            logits = self.model(request.prompt[None], caches)[0, -1]
+            logits = self.model(request.prompt[None], caches, at=-1)[0]
         except Exception as reason:
             request.error = reason
             return

@@ -78,7 +78,7 @@ class Smaller:
             for cache in self.caches:
                 cache.truncate(torch.tensor([n]))
             for _ in range(n_guesses):
-                logits = self.model(text[None, n:], self.caches)[0, -1]
+                logits = self.model(text[None, n:], self.caches, at=-1)[0]
                 chances.append(self.chances(logits))
                 new = sample(chances[-1].log(), self.generator)[None]
                 n, text = len(text), torch.cat([text, new])

@@ -475,3 +475,13 @@ def test_the_number_of_caches_is_the_number_of_blocks():
     model = GPT(GPTConfig(**SIZES))
     with pytest.raises(ValueError):
         model(random_tokens(1, 2), model.new_caches()[:1])
+
+
+def test_logits_at_one_place():
+    model, tokens = GPT(GPTConfig(**SIZES)), random_tokens(3, 7)
+    whole, places = model(tokens), torch.tensor([6, 0, 3])
+    assert_close(model(tokens, at=-1), whole[:, -1])
+    assert_close(model(tokens, at=places), whole[torch.arange(3), places])
+    for wrong in (7, -8, torch.tensor([0, 1])):
+        with pytest.raises(ValueError, match="a place below 7, or one for each of 3"):
+            model(tokens, at=wrong)

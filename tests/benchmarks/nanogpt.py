@@ -10,11 +10,12 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from pairs import MINI, mini_batches, pair, step
+from pairs import MINI, compiled, mini_batches, pair, step
 
 import companion
 
@@ -34,10 +35,10 @@ def rows() -> dict:
     clone = Path(path).resolve()
     if not (clone / "train.py").is_file():
         sys.exit(f"NANOGPT={path}: there is no train.py in it")
-    return {"training": [steps(clone)], "race": whole_run(clone)}
+    return {"training": steps(clone), "race": whole_run(clone)}
 
 
-def steps(clone: Path) -> dict:
+def steps(clone: Path) -> list[dict]:
     """30 steps of AdamW at its size for a laptop, its model in its own step."""
     sys.path.append(str(clone))
     model = importlib.import_module("model")
@@ -51,12 +52,16 @@ def steps(clone: Path) -> dict:
         for inputs, targets in data:
             step(theirs(inputs, targets)[1], theirs, optimizer)
 
-    def train_ours():
-        companion.train(ours, our_optimizer, data)
-
+    train_ours = partial(companion.train, ours, our_optimizer, data)
+    fast = compiled(ours)
+    fast_optimizer = companion.AdamW(fast.parameters())
+    train_fast = partial(companion.train, fast, fast_optimizer, data)
+    work, against = (30 * 12 * 64,) * 2, "nanoGPT's own code"
     what = "training, 0.8 M parameters, batch 12"
-    work = (30 * 12 * 64,) * 2
-    return pair(what, "nanoGPT's own code", work, train_ours, train_theirs, 7)
+    return [
+        pair(what, against, work, train_ours, train_theirs, 7),
+        pair("the same, compiled", against, work, train_fast, train_theirs, 7),
+    ]
 
 
 def whole_run(clone: Path) -> dict:

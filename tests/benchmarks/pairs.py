@@ -1,4 +1,4 @@
-"""What is measured in pairs: training, decoding, many streams, a published model."""
+"""What is measured in pairs: training, decoding, many streams, serving."""
 
 import copy
 import random
@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -18,11 +17,6 @@ from transformers.utils import logging
 import companion
 from companion.joined import join
 from companion.notebook import trained
-from companion.published import SMOLLM2, load_smollm2, read_gguf
-from companion.quantized import pack_weights
-
-sys.path.append(str(Path(__file__).parents[1]))
-from common import llama  # noqa: E402
 
 logging.set_verbosity_error()
 MINI = companion.GPTConfig(
@@ -89,6 +83,15 @@ def step(loss, model, optimizer) -> None:
     loss.item()
 
 
+def compiled(model: companion.GPT, **how) -> companion.GPT:
+    """A copy whose blocks `torch.compile` makes into C++ when they first run."""
+    torch._dynamo.config.recompile_limit = 64  # all copies share the blocks' code
+    model = copy.deepcopy(model)
+    for block in model.blocks:
+        block.compile(**how)
+    return model
+
+
 def mini_batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
     """30 batches of nanoGPT's size for a laptop."""
     tokens = torch.randint(65, (100_000,))
@@ -143,10 +146,12 @@ def decoding(n: int = 128) -> list[dict]:
 
     what, decode = "decoding, GPT-2 small's shape, one stream", written(ours, prompt, n)
     decode_theirs = partial(left_padded, theirs, [prompt], n)
-    joined = written(join(copy.deepcopy(ours)), prompt, n)
+    joined = join(copy.deepcopy(ours))
+    fast, faster = (written(m, prompt, n) for m in (joined, compiled(joined)))
     return [
         pair(what, "`transformers` with its cache", (n, n), decode, decode_theirs),
-        pair("the same, joined", "`transformers`", (n, n), joined, decode_theirs),
+        pair("the same, joined", "`transformers`", (n, n), fast, decode_theirs),
+        pair("joined, compiled", "`transformers`", (n, n), faster, decode_theirs),
         pair("the same", "one pass over the weights", (n, n), decode, read_weights),
     ]
 
@@ -236,46 +241,4 @@ def speculation(n: int = 44) -> list[dict]:
                 plain,
             )
         )
-    return rows
-
-
-def texts() -> list[torch.Tensor]:
-    """Eight prompts for SmolLM2, of different lengths."""
-    _, tokenizer = load_smollm2()
-    text = companion.tiny_shakespeare()
-    return [torch.tensor(tokenizer.encode(text[: 40 * i])) for i in range(1, 9)]
-
-
-def published(n: int = 64) -> list[dict]:
-    """SmolLM2-135M as it is and joined, in two precisions, against `transformers`."""
-    (model, _), prompts, rows = load_smollm2(), texts(), []
-    file = read_gguf(SMOLLM2.path)
-    for dtype, name in ((torch.float32, ""), (torch.bfloat16, " in bfloat16")):
-        theirs = llama(*file).to(dtype)
-        apart = copy.deepcopy(model).to(dtype)
-        joined = join(copy.deepcopy(model)).to(dtype)
-        for some in (prompts[-1:], prompts):
-            k = len(some)
-            what = f"SmolLM2-135M, {'one stream' if k == 1 else '8 streams'}{name}"
-            decode_theirs = partial(left_padded, theirs, some, n)
-            for label, ours in ((what, apart), ("the same, joined", joined)):
-                decode = written(ours, some[0] if k == 1 else some, n)
-                work = (k * n, k * n)
-                rows.append(pair(label, "`transformers`", work, decode, decode_theirs))
-    return rows
-
-
-def packed(n: int = 64) -> list[dict]:
-    """SmolLM2-135M in 4 and 8 bits, against unpacked and against `transformers`."""
-    (model, _), prompts = load_smollm2(), texts()
-    theirs = llama(*read_gguf(SMOLLM2.path))
-    ours, rows = pack_weights(copy.deepcopy(model)), []
-    for some in (prompts[-1:], prompts):
-        k, start = len(some), some if len(some) > 1 else some[0]
-        what = f"SmolLM2-135M packed, {'one stream' if k == 1 else '8 streams'}"
-        decode, work = written(ours, start, n), (k * n, k * n)
-        plain = written(model, start, n)
-        rows.append(pair(what, "unpacked", work, decode, plain))
-        decode_theirs = partial(left_padded, theirs, some, n)
-        rows.append(pair("the same", "`transformers`", work, decode, decode_theirs))
     return rows

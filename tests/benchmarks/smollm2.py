@@ -1,0 +1,104 @@
+"""SmolLM2-135M in pairs: as it is, joined, packed, compiled; against two others."""
+
+import copy
+import importlib.util
+import multiprocessing
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import torch
+from pairs import compiled, left_padded, pair, written
+
+import companion
+from companion.joined import join
+from companion.published import SMOLLM2, load_smollm2, read_gguf
+from companion.quantized import pack_weights
+
+sys.path.append(str(Path(__file__).parents[1]))
+from common import llama  # noqa: E402
+
+
+def texts() -> list[torch.Tensor]:
+    """Eight prompts for SmolLM2, of different lengths."""
+    _, tokenizer = load_smollm2()
+    text = companion.tiny_shakespeare()
+    return [torch.tensor(tokenizer.encode(text[: 40 * i])) for i in range(1, 9)]
+
+
+def unpacked(n: int = 64) -> list[dict]:
+    """As it is, joined and compiled, in two precisions, against `transformers`."""
+    (model, _), prompts, rows = load_smollm2(), texts(), []
+    file = read_gguf(SMOLLM2.path)
+    for dtype, name in ((torch.float32, ""), (torch.bfloat16, " in bfloat16")):
+        theirs = llama(*file).to(dtype)
+        apart = copy.deepcopy(model).to(dtype)
+        joined = join(copy.deepcopy(model)).to(dtype)
+        for some in (prompts[-1:], prompts):
+            k = len(some)
+            what = f"SmolLM2-135M, {'one stream' if k == 1 else '8 streams'}{name}"
+            decode_theirs = partial(left_padded, theirs, some, n)
+            models = {what: apart, "the same, joined": joined}
+            if k == 1:
+                models["joined, compiled"] = compiled(joined)
+            for label, ours in models.items():
+                decode = written(ours, some[0] if k == 1 else some, n)
+                work = (k * n, k * n)
+                rows.append(pair(label, "`transformers`", work, decode, decode_theirs))
+    return rows
+
+
+def packed(n: int = 64) -> list[dict]:
+    """In 4 and 8 bits: against unpacked, `transformers` and llama.cpp."""
+    (model, _), prompts = load_smollm2(), texts()
+    theirs = llama(*read_gguf(SMOLLM2.path))
+    ours, rows = pack_weights(copy.deepcopy(model)), []
+    for some in (prompts[-1:], prompts):
+        k, start = len(some), some if len(some) > 1 else some[0]
+        what = f"SmolLM2-135M packed, {'one stream' if k == 1 else '8 streams'}"
+        decode, work = written(ours, start, n), (k * n, k * n)
+        plain = written(model, start, n)
+        rows.append(pair(what, "unpacked", work, decode, plain))
+        decode_theirs = partial(left_padded, theirs, some, n)
+        rows.append(pair("the same", "`transformers`", work, decode, decode_theirs))
+    work, decode = (n, n), written(compiled(ours), prompts[-1], n)
+    decode_theirs = partial(left_padded, theirs, prompts[-1:], n)
+    what = "packed, compiled, one stream"
+    rows.append(pair(what, "`transformers`", work, decode, decode_theirs))
+    if importlib.util.find_spec("xllamacpp"):
+        in_c = in_llama_cpp(prompts[-1].tolist(), n)
+        rows.append(pair("the same", "llama.cpp", work, decode, in_c))
+    return rows
+
+
+def in_llama_cpp(prompt: list[int], n: int) -> Callable[[], object]:
+    """llama.cpp on the same file, with as many threads: the wheel `xllamacpp`.
+
+    In a process of its own: two libraries' threads in one slow each other down.
+    """
+    alone = ProcessPoolExecutor(
+        1, multiprocessing.get_context("spawn"), serve, (torch.get_num_threads(),)
+    )
+    return lambda: alone.submit(complete, prompt, n).result()
+
+
+def serve(n_threads: int) -> None:
+    """Make the server of this process."""
+    import xllamacpp
+
+    global server
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path, parameters.n_ctx = str(SMOLLM2.path), 2048
+    for threads in (parameters.cpuparams, parameters.cpuparams_batch):
+        threads.n_threads = n_threads
+    server = xllamacpp.Server(parameters)
+
+
+def complete(prompt: list[int], n: int) -> None:
+    request = {"prompt": prompt, "max_tokens": n, "temperature": 0}
+    request |= {"ignore_eos": True, "cache_prompt": False}
+    done = server.handle_completions(request)["usage"]["completion_tokens"]
+    if done != n:
+        raise ValueError(f"llama.cpp wrote {done} tokens, not {n}")
