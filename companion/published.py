@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from .artifacts import SMOLLM2, read
 from .inputs import check_text
 from .models import GPT, GPTConfig
-from .positions import deinterleave
 from .tokenizers import check_ids
 
 # Theirs and ours; {} is the number of the block.
@@ -98,8 +97,9 @@ def named(tensors: dict[str, Tensor], config: GPTConfig) -> dict[str, Tensor]:
                 raise ValueError(f"the file has no tensor {name}")
             x = rest.pop(name)
             if "attn_q" in name or "attn_k" in name:
-                by_heads = x.unflatten(0, (-1, config.d_model // config.n_heads))
-                x = deinterleave(by_heads.transpose(1, 2)).transpose(1, 2).flatten(0, 1)
+                # (head pair which column): all first ones, then all second ones
+                pairs = x.unflatten(0, (-1, config.d_model // config.n_heads // 2, 2))
+                x = pairs.transpose(1, 2).reshape(x.shape)
             found[ours.format(i)] = x
     if rest:
         raise ValueError(f"there is no place for {min(rest)}")

@@ -159,6 +159,7 @@ def run(
     seed: int = 0,
     quiet: bool = False,
     sharded: bool = False,
+    compiled: bool = False,
 ) -> tuple[GPT, list[float]]:
     """Train by `recipe`, resuming from the checkpoint at `path` where there is one.
 
@@ -167,7 +168,8 @@ def run(
     takes its part of every batch, and Ctrl-C keeps the last checkpoint; `sharded`, it
     keeps only its part of weights, gradients and optimizer, too. `device` is
     "cuda", "mps" or "cpu": by default the first there is. A recipe's bfloat16 is used
-    where the device has it faster, unless `bfloat16` says what to do. Returns the model
+    where the device has it faster, unless `bfloat16` says what to do. `compiled`, the
+    blocks go through `torch.compile`, which wants a C++ compiler. Returns the model
     and the losses since the start or the last checkpoint. Raises ValueError for a
     checkpoint of another recipe or seed or one that another run is writing, and
     KeyboardInterrupt, after saving, when it was stopped.
@@ -189,6 +191,8 @@ def run(
     recipe = replace(recipe, bfloat16=bfloat16)
     with torch.random.fork_rng(), process.joined():
         this = Run(recipe, seed, process, path, sharded)
+        for block in this.model.blocks if compiled else ():
+            block.compile()
         writes = path and process.rank == 0 and this.step < recipe.n_steps
         with alone_on(path) if writes else nullcontext():
             losses = finish(this, every if path else None, quiet)
@@ -238,6 +242,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--shard", action="store_true", help="under torchrun: parts of all parameters"
     )
+    parser.add_argument(
+        "--compile", action="store_true", help="faster steps, where there is a compiler"
+    )
     given = parser.parse_args(arguments)
     recipe, name = RECIPES[given.recipe], given.recipe
     try:
@@ -245,7 +252,8 @@ def main(arguments: list[str] | None = None) -> None:
             recipe, name = replace(recipe, n_steps=given.steps), f"{name}-{given.steps}"
         path = given.checkpoint or CACHE / f"{name}.safetensors"
         how = {"device": given.device, "bfloat16": given.bfloat16}
-        model, _ = run(recipe, path, sharded=given.shard, **how)
+        how |= {"sharded": given.shard, "compiled": given.compile}
+        model, _ = run(recipe, path, **how)
     except (ValueError, OSError, RuntimeError, AssertionError) as error:
         sys.exit(f"error: {str(error).strip().splitlines()[0]}")
     except KeyboardInterrupt as stop:

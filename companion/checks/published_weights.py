@@ -88,13 +88,13 @@ def eight_bits(answer) -> None:
 
 
 def rows(answer) -> None:
-    """`answer(n_heads, d_head)`: which of their rows each of ours is."""
+    """`answer(n_heads, d_head)`: which of our rows each of theirs is."""
 
     def right(n_heads, d_head):
-        one = [*range(0, d_head, 2), *range(1, d_head, 2)]
+        one = [row for i in range(d_head // 2) for row in (i, i + d_head // 2)]
         return [head * d_head + row for head in range(n_heads) for row in one]
 
-    def backwards(n_heads, d_head):
+    def other_way(n_heads, d_head):
         found = right(n_heads, d_head)
         return [found.index(row) for row in range(len(found))]
 
@@ -106,7 +106,7 @@ def rows(answer) -> None:
             "all rows are one head here: each head has pairs of its own": (
                 lambda n_heads, d_head: right(1, n_heads * d_head)
             ),
-            "this is the way back: which of our rows each of theirs is": backwards,
+            "this is the way from theirs to ours: turn it round": other_way,
             "these are the rows of one head, again and again": (
                 lambda n_heads, d_head: right(1, d_head) * n_heads
             ),
@@ -117,10 +117,14 @@ def rows(answer) -> None:
                 *range(n_heads * d_head)
             ],
             "the second of each pair comes first here": (
-                lambda n_heads, d_head: [row ^ 1 for row in right(n_heads, d_head)]
+                lambda n_heads, d_head: [
+                    head * d_head + (row + d_head // 2) % d_head
+                    for head in range(n_heads)
+                    for row in right(1, d_head)
+                ]
             ),
         },
-        "rows: within each head the first of all pairs, then the second",
+        "rows: within each head the two of a pair side by side",
     )
 
 

@@ -21,7 +21,7 @@ def scaled(raw, numbers):
 
 
 def right_rows(n_heads, d_head):
-    rows = torch.arange(n_heads * d_head).view(n_heads, d_head // 2, 2)
+    rows = torch.arange(n_heads * d_head).view(n_heads, 2, d_head // 2)
     return rows.transpose(1, 2).flatten().tolist()
 
 
@@ -97,7 +97,7 @@ WRONG = [
     (
         checks.rows,
         lambda h, d: torch.tensor(right_rows(h, d)).argsort().tolist(),
-        "the way back",
+        "turn it round",
     ),
     (checks.rows, lambda h, d: right_rows(h, d)[::-1], "wanted 0"),
     (checks.chat, in_words, "spelled out"),
