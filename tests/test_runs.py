@@ -346,3 +346,15 @@ def test_a_recipe_of_no_steps_or_sizes_is_refused(change):
     ((name, value),) = change.items()
     with pytest.raises(ValueError, match=f"{name} is {value}"):
         replace(TINY, **change)
+
+
+def test_a_compiled_run_has_the_checkpoint_of_a_plain_one(tmp_path):
+    """Also on a machine without a compiler, so nothing is really compiled here."""
+    with torch.compiler.set_stance("force_eager"):
+        model, losses = quietly(CALM, tmp_path / "one", compiled=True)
+    expected, expected_losses = quietly(CALM, tmp_path / "other")
+    assert losses == expected_losses
+    assert load_file(tmp_path / "one").keys() == load_file(tmp_path / "other").keys()
+    again, _ = quietly(CALM, tmp_path / "one")
+    for ours, theirs in zip(again.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(ours, theirs)

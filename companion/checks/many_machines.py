@@ -130,7 +130,7 @@ def parts(answer) -> None:
     compare(
         total if callable(answer) else answer,
         right,
-        [case(2, 3, 2, 3), case(2, 2, 3, 2), case(3, 4, 2, 5)],
+        [case(2, 3, 2, 3), case(2, 2, 3, 2), case(3, 4, 2, 5), case(2, 3, 2, 1)],
         {
             "every rank adds the bias: the sum has it as often as there are ranks": (
                 lambda xs, *rest: right(xs, *rest, times=len(xs))
@@ -151,7 +151,7 @@ def equal_work(answer) -> None:
         return [[rank, 2 * p - 1 - rank] for rank in range(p)]
 
     def in_order(p):
-        found = [sorted(int(piece) for piece in pair) for pair in answer(p)]
+        found = [sorted(float(piece) for piece in pair) for pair in answer(p)]
         return sorted(found)
 
     compare(

@@ -159,6 +159,12 @@ def chat(answer) -> None:
     def stripped(messages, *rest):
         return right([(who, text.strip()) for who, text in messages], *rest)
 
+    def stripped_left(messages, *rest):
+        return right([(who, text.lstrip()) for who, text in messages], *rest)
+
+    def cleaned(pattern, messages, *rest):
+        return right([(w, re.sub(pattern, "", x)) for w, x in messages], *rest)
+
     def no_names(messages, encode, start, end):
         return right([("", text) for _, text in messages], encode, start, end)
 
@@ -171,6 +177,7 @@ def chat(answer) -> None:
             (talk, encode, 7, 5),
             ([*talk, ("user", "Why?")], encode, 3, 4),
             ([("user", ""), ("user", "<|im_start|>so\n")], encode, 13, 14),
+            ([("system", "  So"), ("user", " <|endoftext|>")], encode, 15, 16),
         ],
         {
             "nobody is asked to answer: end with start and `assistant`": other(
@@ -184,10 +191,12 @@ def chat(answer) -> None:
             "the special tokens are spelled out here: put in their ids": as_text,
             "a text became a special token: encode each text by itself": made_special,
             "the texts have lost the spaces around them": stripped,
+            "the texts have lost the spaces before them": stripped_left,
             "a user's text is changed: whatever it says, encode it as it is": (
-                lambda messages, *rest: right(
-                    [(w, re.sub(r"<\|im_\w+\|>", "", x)) for w, x in messages], *rest
-                )
+                functools.partial(cleaned, r"<\|im_\w+\|>")
+            ),
+            "texts are changed: whatever they say, encode them as they are": (
+                functools.partial(cleaned, r"<\|\w+\|>")
             ),
             "a turn without a text is a turn, too": (
                 lambda messages, *rest: right([m for m in messages if m[1]], *rest)

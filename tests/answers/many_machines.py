@@ -46,7 +46,9 @@ RIGHT = [
     (checks.parts, lambda *case: torch.stack(right_parts(*case))),
     (
         checks.parts,
-        lambda xs, ws, b: [y + b * (r == 1) for r, y in enumerate(products(xs, ws, b))],
+        lambda xs, ws, b: [
+            y + b * (r == len(xs) - 1) for r, y in enumerate(products(xs, ws, b))
+        ],
     ),
     (checks.equal_work, lambda p: [(2 * p - 1 - r, r) for r in range(p)][::-1]),
     (checks.equal_work, lambda p: torch.tensor([(r, 2 * p - 1 - r) for r in range(p)])),
