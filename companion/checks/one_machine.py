@@ -89,10 +89,12 @@ def accumulated(answer) -> None:
     def share(x, r, real):
         return x[r].sum() / sum(r.sum() for r in real)
 
-    def check_gradient(loss, x):
+    def check_gradient(loss, x, r):
         """A loss is linear in its surprises: gradient times surprise makes it again."""
         if not getattr(loss, "requires_grad", False):
             raise Mistake("accumulated: nothing can go backward from a number")
+        if not r.any():
+            return
         (slope,) = torch.autograd.grad(loss, x, retain_graph=True, allow_unused=True)
         if slope is None or abs((slope * x).sum() - loss) > 1e-4:
             raise Mistake(
@@ -103,10 +105,11 @@ def accumulated(answer) -> None:
     def backward(surprises, real):
         surprises = [x.clone().requires_grad_() for x in surprises]
         losses = answer(surprises, real)
+        if isinstance(losses, torch.Tensor) and losses.dim():
+            raise Mistake("accumulated: give a list with a loss for each piece")
         if isinstance(losses, list | tuple):
             for loss, x, r in zip(losses, surprises, real, strict=False):
-                if r.any():
-                    check_gradient(loss, x)
+                check_gradient(loss, x, r)
             losses = [float(torch.as_tensor(loss).detach()) for loss in losses]
         return losses
 

@@ -88,10 +88,18 @@ RIGHT = [
     (checks.merge_all, merge_by_logs),
     (checks.merge_all, lambda *case: right_merge(*(x.flip(0) for x in case))),
     (checks.accumulated, right_losses),
-    (checks.accumulated, lambda *case: torch.stack(right_losses(*case))),
     (checks.accumulated, lambda *case: (*right_losses(*case),)),
 ]
 WRONG = [
+    (checks.accumulated, lambda *case: torch.stack(right_losses(*case)), "give a list"),
+    (
+        checks.accumulated,
+        lambda *case: [
+            loss if r.any() else 0.0
+            for loss, r in zip(right_losses(*case), case[1], strict=True)
+        ],
+        "from a number",
+    ),
     (
         checks.block_operations,
         lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) / 2,
@@ -207,9 +215,7 @@ WRONG = [
     (
         checks.accumulated,
         parts(
-            lambda x, r, n, real: (
-                x[r].mean() / len(real) if r.any() else torch.zeros(())
-            )
+            lambda x, r, n, real: x[r].mean() / len(real) if r.any() else 0 * x.sum()
         ),
         "mean counts alike here",
     ),
