@@ -40,11 +40,12 @@ def test_the_alternative_text_is_stored_with_the_picture(monkeypatch):
 
 
 def test_of_several_axes_each_keeps_its_own_words():
+    plots.set_style()
     _, axes = plt.subplots(1, 2)
     for axis, word in zip(axes, ("left", "right"), strict=True):
         axis.set_title(word)
     plots.finish(alt="Two empty pictures side by side.")
-    assert [axis.get_title() for axis in axes] == ["left", "right"]
+    assert [axis.get_title("left") for axis in axes] == ["left", "right"]
 
 
 def test_attention_is_drawn_with_queries_as_rows_on_one_scale():
