@@ -196,7 +196,8 @@ class Stack(nn.Module):
 class GPT(Stack):
     """A decoder-only Transformer: tokens (b t) -> logits (b t v), at every position.
 
-    With `at`, a place or one for each stream (b), only what comes after that: (b v).
+    With `at`, a place or one for each stream (b), only what comes after that: (b v);
+    ValueError for one that is not there.
     Weights come from `generator`; the rest is `Stack`'s. Radford et al. 2019.
     """
 

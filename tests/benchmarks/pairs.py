@@ -152,7 +152,7 @@ def decoding(n: int = 128) -> list[dict]:
         pair(what, "`transformers` with its cache", (n, n), decode, decode_theirs),
         pair("the same, joined", "`transformers`", (n, n), fast, decode_theirs),
         pair("joined, compiled", "`transformers`", (n, n), faster, decode_theirs),
-        pair("the same", "one pass over the weights", (n, n), decode, read_weights),
+        pair(what, "one pass over the weights", (n, n), decode, read_weights),
     ]
 
 
