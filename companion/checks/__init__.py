@@ -1,7 +1,7 @@
 """Checks for the exercises: one line when it is right, the likely mistake when not."""
 
 from .attention import one_query, pad_mask, softmax_gradient, window_attention
-from .block_attention import merge_all
+from .block_attention import linear_attention, merge_all
 from .blocks import channel_norm, fold, swiglu, third_block
 from .compare import Mistake
 from .encoder_decoder import padded_loss, read_once, shifted, soft_targets

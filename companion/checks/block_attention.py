@@ -1,5 +1,6 @@
-"""Checks of chapter 09, attention in blocks."""
+"""Checks of chapter 09, attention in blocks and without a table."""
 
+import functools
 import math
 
 import torch
@@ -88,4 +89,50 @@ def merge_all(answer) -> None:
             " subtracted": lambda *case: right(*case, power=0),
         },
         "merge_all: one largest score for all, then sums",
+    )
+
+
+def linear_attention(answer) -> None:
+    """`answer(queries, keys, values, directions)`: Performer's guess, (t d)."""
+
+    def right(q, k, v, r, root=0.25, half=0.5, own=True, power=1, total=True):
+        q, k = q / q.shape[-1] ** root, k / k.shape[-1] ** root
+        phi_q = (q @ r.T - half * q.square().sum(-1, keepdim=True)).exp()
+        lengths = k.square().sum(-1, keepdim=True) ** power
+        phi_k = (k @ r.T - (half * lengths if own else 0)).exp()
+        out = phi_q @ (phi_k.T @ v)
+        return out / (phi_q @ phi_k.sum(0))[:, None] if total else out / len(r)
+
+    def exact(q, k, v, r):
+        return torch.softmax(q @ k.T / q.shape[-1] ** 0.5, -1) @ v
+
+    def other(**changed):
+        return functools.partial(right, **changed)
+
+    def case(t: int, s: int, d: int, m: int, seed: int) -> tuple[Tensor, ...]:
+        sizes = ((t, d), (s, d), (s, d), (m, d))
+        return tuple(draw(*size, seed=seed + i) for i, size in enumerate(sizes))
+
+    compare(
+        answer,
+        right,
+        [case(3, 5, 4, 7, seed=0), case(6, 2, 8, 3, seed=10)],
+        {
+            "this is attention itself: use the features, not the scores": exact,
+            "attention's root of d is missing: divide queries and keys by d ** 0.25": (
+                other(root=0)
+            ),
+            "queries and keys are divided by the root of d each: together that is d": (
+                other(root=0.5)
+            ),
+            "the keys' own lengths are missing: subtract half of |k|²": (
+                other(own=False)
+            ),
+            "all of |k|² is subtracted: half of it": other(half=1),
+            "half of |k| is subtracted: half of its square": other(power=0.5),
+            "the answers are not divided: the weights of a query must sum to 1": (
+                other(total=False)
+            ),
+        },
+        "linear_attention: one sum over the keys serves all queries",
     )

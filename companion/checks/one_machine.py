@@ -1,6 +1,7 @@
 """Checks of chapter 09."""
 
 import functools
+import itertools
 
 import torch
 
@@ -53,6 +54,12 @@ def block_operations(answer) -> None:
                 lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, kv=d // n_kv)
             ),
             "forward and backward: only forward is asked for": other(each=6),
+            "keys and values cost nothing here: n_kv_heads // n_heads is 0": (
+                other(k=0, v=0)
+            ),
+            "the scores are counted once for each head: heads share the width": (
+                lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, scores=2 * h)
+            ),
             "the scores shrink with the heads of keys: every query head has its own": (
                 lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, scores=2 * n_kv / h)
             ),
@@ -85,6 +92,12 @@ def accumulated(answer) -> None:
 
     def mean(x, r, real):
         return x[r].sum() / r.sum().clamp(min=1)
+
+    def running(surprises, real):
+        counts = [int(r.sum()) for r in real]
+        sums = [x[r].sum() for x, r in zip(surprises, real, strict=True)]
+        so_far = itertools.accumulate(counts)
+        return [float(x / n) for x, n in zip(sums, so_far, strict=True)]
 
     def share(x, r, real):
         return x[r].sum() / sum(r.sum() for r in real)
@@ -141,6 +154,9 @@ def accumulated(answer) -> None:
             ),
             "the sum is divided by all places: divide by the number of real tokens": (
                 each(lambda x, r, real: x[r].sum() / sum(r.numel() for r in real))
+            ),
+            "each sum is divided by the tokens so far: divide by those of all pieces": (
+                running
             ),
             "these are sums: divide by the number of real tokens in all pieces": (
                 each(lambda x, r, real: x[r].sum())

@@ -76,6 +76,37 @@ def clamped(low):
     return answer
 
 
+def right_linear(queries, keys, values, directions):
+    d = queries.shape[-1]
+    phi = [
+        ((x / d**0.25) @ directions.T - (x / d**0.25).pow(2).sum(1)[:, None] / 2).exp()
+        for x in (queries, keys)
+    ]
+    weights = phi[0] @ phi[1].T
+    return weights @ values / weights.sum(-1, keepdim=True)
+
+
+def linear_with(q=1, k=1, root=0.25):
+    """`right_linear` with other parts of |q|² and |k|² subtracted."""
+
+    def answer(queries, keys, values, directions):
+        d = queries.shape[-1]
+        x, y = queries / d**root, keys / d**root
+        one = (x @ directions.T - q * x.square().sum(-1, keepdim=True) / 2).exp()
+        two = (y @ directions.T - k * y.square().sum(-1, keepdim=True) / 2).exp()
+        return one @ (two.T @ values) / (one @ two.sum(0))[:, None]
+
+    return answer
+
+
+def running_count(surprises, real):
+    losses, n = [], 0
+    for x, r in zip(surprises, real, strict=True):
+        n += int(r.sum())
+        losses.append(x[r].sum() / n)
+    return losses
+
+
 RIGHT = [
     (checks.block_operations, right_operations),
     (
@@ -88,9 +119,42 @@ RIGHT = [
     (checks.merge_all, merge_by_logs),
     (checks.merge_all, lambda *case: right_merge(*(x.flip(0) for x in case))),
     (checks.accumulated, right_losses),
+    (checks.linear_attention, right_linear),
+    # A query's own length is in all its weights alike, and goes when they are divided.
+    (checks.linear_attention, linear_with(q=0)),
     (checks.accumulated, lambda *case: (*right_losses(*case),)),
 ]
 WRONG = [
+    (checks.linear_attention, linear_with(k=0), "keys' own lengths"),
+    (checks.linear_attention, linear_with(q=0, k=0), "keys' own lengths"),
+    (checks.linear_attention, linear_with(q=2, k=2), "half of it"),
+    (checks.linear_attention, linear_with(root=0), "root of d is missing"),
+    (checks.linear_attention, linear_with(root=0.5), "together that is d"),
+    (
+        checks.linear_attention,
+        lambda q, k, v, r: torch.softmax(q @ k.T / q.shape[-1] ** 0.5, -1) @ v,
+        "attention itself",
+    ),
+    (
+        checks.linear_attention,
+        lambda q, k, v, r: right_linear(q, k, v, r).cumsum(0),
+        "wanted",
+    ),
+    (checks.accumulated, running_count, "the tokens so far"),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: (
+            4 * t * d * d * (1 + kv // h) + 4 * t * t * d + 6 * t * d * f
+        ),
+        "n_kv_heads // n_heads is 0",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: (
+            right_operations(t, d, h, kv, f) + 4 * (h - 1) * t * t * d
+        ),
+        "once for each head",
+    ),
     (checks.accumulated, lambda *case: torch.stack(right_losses(*case)), "give a list"),
     (
         checks.accumulated,
