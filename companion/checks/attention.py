@@ -33,10 +33,10 @@ def one_query(answer) -> None:
     mixed = [(draw(*n) * 8).round().div(8).tolist() for n in ([8], [5, 8], [5, 3])]
     close = [[0.0, 1.0], [1.0, 2.0], [0.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
     large = [3e3, 1.0], close, mixed[2]  # the two largest scores are close
-    below = [-3e3, 1.0], [[2 - x, y] for x, y in close], large[2]
+    below = [[2 - x, y] for x, y in close]
+    cases = [small, mixed, large, ([-3e3, 1.0], below, large[2])]
     wrong = {
-        "all scores may lie far below 0, then all terms are 0: take away the largest "
-        "score itself, not 0 and not the largest size": (
+        "all scores may lie far below 0: take away their max, not 0 or max(abs)": (
             lambda z, k, v: (e := (z - z.amax().relu()).exp()) / e.sum() @ v
         ),
         "e to a large score overflows, to one far below 0 it is 0: take away the "
@@ -45,6 +45,7 @@ def one_query(answer) -> None:
         ),
         "no scale: divide the scores by the root of d": times(lambda d, s, c: d**0.5),
         "the scores are divided by d: take its root": times(lambda d, s, c: d**-0.5),
+        "multiplied by the root of d: divide by it": times(lambda d, s, c: d),
         "d is not the number of keys": times(lambda d, s, c: (d / s) ** 0.5),
         "d is not the length of a value": times(lambda d, s, c: (d / c) ** 0.5),
         "the scores are to be divided by the root, not the weights": (
@@ -53,19 +54,15 @@ def one_query(answer) -> None:
         "these are the weights: average the values": lambda z, k, v: z.softmax(0),
         "sum over tokens, for each column": lambda z, k, v: z.softmax(0) * v.sum(1),
         "the keys are averaged, not the values": lambda z, k, v: z.softmax(0) @ k,
-        "the best value alone: give each its share": lambda z, k, v: v[z.argmax()],
+        "the best value alone: give each its weight": lambda z, k, v: v[z.argmax()],
         "add up: the weights sum to 1": lambda z, k, v: z.softmax(0) @ v / len(k),
         "softmax is missing": lambda z, k, v: z @ v,
         "raise e to the scores before dividing": lambda z, k, v: z / z.sum() @ v,
         "divide the terms by their sum": lambda z, k, v: (z - z.amax()).exp() @ v,
     }
-    compare(
-        finite if callable(answer) else answer,
-        told(times(lambda d, s, c: 1)),
-        [small, mixed, large, below],
-        {words: told(take) for words, take in wrong.items()},
-        "one_query: compare, scale, share out, average",
-    )
+    wrong = {words: told(take) for words, take in wrong.items()}
+    tried, right = finite if callable(answer) else answer, told(times(lambda *n: 1))
+    compare(tried, right, cases, wrong, "one_query: compare, scale, share out, average")
 
 
 def window_attention(answer) -> None:
@@ -112,6 +109,8 @@ def window_attention(answer) -> None:
         "the window is one too wide": masked(lambda t, n: near(t, n + 1)),
         "the window is one too narrow": masked(lambda t, n: near(t, n - 1)),
         "causal, but without a window": masked(lambda t, n: t >= 0),
+        "the future is seen: hide it, too": masked(lambda t, n: t < n),
+        "only what is too far back is seen: hide it": masked(lambda t, n: t >= n),
         "upside down: True is what is seen": masked(lambda t, n: ~near(t, n)),
         "nothing is masked": masked(lambda t, n: t == t),
     }
@@ -137,23 +136,20 @@ def pad_mask(answer) -> None:
     def real(k, n):
         return torch.arange(n) < k[:, None, None, None]
 
-    compare(
-        narrow if callable(answer) else answer,
-        real,
-        [(torch.tensor([3, 0, 5]), 5), (torch.tensor([2, 4]), 7)],
-        {
-            "queries are hidden, not keys (b h t s)": lambda k, n: real(k, n).mT,
-            "hide keys, not queries": lambda k, n: real(k, n) & real(k, n).mT,
-            "hide filler alone": lambda k, n: real(k, n).expand(-1, 1, n, n).tril(),
-            "sentences are the first axis, b": lambda k, n: real(k, n).transpose(0, 2),
-            "upside down: True is what is seen": lambda k, n: ~real(k, n),
-            "filler stands at the end": lambda k, n: real(k, n).flip(-1),
-            "one key too many": lambda k, n: real(k + 1, n),
-            "one key too few": lambda k, n: real(k - 1, n),
-            "each has its own length": lambda k, n: real(k.amax().expand_as(k), n),
-        },
-        "pad_mask: real tokens answer as if there were no filler",
-    )
+    wrong = {
+        "queries are hidden, not keys (b h t s)": lambda k, n: real(k, n).mT,
+        "hide keys, not queries": lambda k, n: real(k, n) & real(k, n).mT,
+        "hide filler alone": lambda k, n: real(k, n).expand(-1, 1, n, n).tril(),
+        "sentences are the first axis, b": lambda k, n: real(k, n).transpose(0, 2),
+        "upside down: True is what is seen": lambda k, n: ~real(k, n),
+        "filler stands at the end": lambda k, n: real(k, n).flip(-1),
+        "one key too many": lambda k, n: real(k + 1, n),
+        "one key too few": lambda k, n: real(k - 1, n),
+        "each has its own length": lambda k, n: real(k.amax().expand_as(k), n),
+    }
+    cases = [(torch.tensor([3, 0, 5]), 5), (torch.tensor([2, 4]), 7)]
+    praise = "pad_mask: real tokens answer as if there were no filler"
+    compare(narrow if callable(answer) else answer, real, cases, wrong, praise)
 
 
 def softmax_gradient(answer) -> None:
@@ -161,6 +157,9 @@ def softmax_gradient(answer) -> None:
 
     def total(x, axis=-1):
         return x.sum(axis, keepdim=True)
+
+    def right(w, g):
+        return w * (g - total(w * g))
 
     def lined_up(weights, g):
         try:
@@ -185,16 +184,15 @@ def softmax_gradient(answer) -> None:
         "the sum is to be weighed by w": lambda w, g: w * (g - total(g)),
         "the mean is to be weighed by w": lambda w, g: w * (g - total(g) / g.shape[1]),
         "the sum runs over queries, not a row": lambda w, g: w * (g - total(w * g, 0)),
-        "w are shares: no softmax again": lambda w, g: right(softmax(w), g),
+        "the sum, too, is multiplied by w": lambda w, g: w * g - total(w * g),
+        "that is for ln softmax: here is no ln": lambda w, g: g - w * total(g),
+        "a sum over the row, no mean": lambda w, g: w * (g - total(w * g) / w.shape[1]),
+        "w are weights: no softmax again": lambda w, g: right(softmax(w), g),
     }
-    compare(
-        lined_up if callable(answer) else answer,
-        right := lambda w, g: w * (g - total(w * g)),
-        [
-            (draw(3, 5).softmax(-1), draw(3, 5, seed=1)),
-            (draw(4, 4, seed=2).softmax(-1), draw(4, 4, seed=3)),
-            (torch.eye(6)[[2, 5]], draw(2, 6, seed=4)),
-        ],
-        wrong,
-        "softmax_gradient: each score gets its part of the blame",
-    )
+    cases = [
+        (draw(3, 5).softmax(-1), draw(3, 5, seed=1)),
+        (draw(4, 4, seed=2).softmax(-1), draw(4, 4, seed=3)),
+        (torch.eye(6)[[2, 5]], draw(2, 6, seed=4)),
+    ]
+    praise = "softmax_gradient: each score gets its part of the blame"
+    compare(lined_up if callable(answer) else answer, right, cases, wrong, praise)

@@ -29,18 +29,17 @@ def channel_norm(answer) -> None:
     def case(b, c, t, eps):
         return draw(b, c, t) + 1, draw(c, seed=1), draw(c, seed=2), eps
 
-    def wrong(over=1, n=None, middle=1, of_x=0, root=None, end=None):
+    def wrong(over=1, n=None, middle=1, of_x=0, root=None, end=None, whole=0):
         def norm(x, gain, bias, eps):
             g, b, c = gain[:, None], bias[:, None], len(gain)
             z = x - middle * x.mean(over, True)
             v = (x if of_x else z).square().mean(over, True) * (c / n(c) if n else 1)
-            z = z / (root(v, eps) if root else (v + eps).sqrt())
+            z = (x if whole else z) / (root(v, eps) if root else (v + eps).sqrt())
             return end(z, g, b) if end else g * z + b
 
         return norm
 
-    by, outside = (lambda root: wrong(root=root)), lambda v, eps: v.sqrt() + eps
-    after, one_less = (lambda end: wrong(end=end)), lambda c: c - 1
+    after, outside = (lambda end: wrong(end=end)), lambda v, eps: v.sqrt() + eps
     each = "each position has a mean and a variance of its own, over its c features"
     over = {2: "t", 0: "the batch", (1, 2): "c and t", (0, 1, 2): "everything"}
     over[0, 2] = "the batch and t, as in BatchNorm"
@@ -51,13 +50,14 @@ def channel_norm(answer) -> None:
         "c is on the last axis: turn it back": lambda *case: right(*case).mT,
         "the variance is of the differences from the mean, not of x": wrong(of_x=1),
         "the variance is the mean of the squares, not the sum": wrong(n=lambda c: 1),
-        "`std` and `var` divide by c - 1: here it is by c": wrong(n=one_less),
+        "`std` and `var` divide by c - 1: here it is by c": wrong(n=lambda c: c - 1),
         "two things: `std` and `var` divide by c - 1, here it is by c; and eps"
-        " belongs inside the root": wrong(n=one_less, root=outside),
-        "eps is outside the root: it is added to the variance": by(outside),
-        "eps is missing, or fixed: it is an argument": by(lambda v, eps: v.sqrt()),
-        "divide by the root of the variance, not by it": by(lambda v, eps: v + eps),
+        " belongs inside the root": wrong(n=lambda c: c - 1, root=outside),
+        "eps is outside the root: it is added to the variance": wrong(root=outside),
+        "eps is missing or fixed: it is an argument": wrong(root=lambda v, e: v.sqrt()),
+        "divide by the root of the variance, not by it": wrong(root=lambda v, e: v + e),
         "the mean is not taken off: this is RMSNorm with a bias": wrong(middle=0),
+        "x itself is divided: take its mean off first": wrong(whole=1),
         "the bias is added after the gain": after(lambda z, g, b: g * (z + b)),
         "gain and bias have changed places": after(lambda z, g, b: b * z + g),
         "the bias is not used": after(lambda z, g, b: g * z),
@@ -72,13 +72,10 @@ def channel_norm(answer) -> None:
 def swiglu(answer) -> None:
     """`answer(x, up, gate, down)`: (SiLU(x gate) · (x up)) down."""
 
-    def right(x, up, gate, down):
-        return (silu(x @ gate) * (x @ up)) @ down
-
     def case(n, c, h):
         return draw(n, c) + 1, draw(c, h), draw(c, h, seed=1), draw(h, c, seed=2)
 
-    silu, of_x = ACTIVATIONS["silu"], "SiLU is x times the sigmoid of x"
+    silu, right = ACTIVATIONS["silu"], lambda x, u, g, d: (silu(x @ g) * (x @ u)) @ d
     hidden = {  # u is x @ up and g is x @ gate
         "the bend belongs on the gate, x @ gate": lambda u, g: silu(u) * g,
         "only the gate is bent, and by SiLU": lambda u, g: silu(u) * torch.sigmoid(g),
@@ -93,11 +90,14 @@ def swiglu(answer) -> None:
         "1.702 belongs to GELU, not to SiLU": lambda u, g: u * gelu_sigmoid(g),
     }
     bends = {"GELU": gelu, "GELU by its tanh": gelu_tanh, "ReLU": torch.relu}
+    bends |= {"squared ReLU": ACTIVATIONS["squared_relu"], "a tanh": torch.tanh}
     bends |= {"a sigmoid": torch.sigmoid, "a softmax": lambda g: g.softmax(-1)}
     for k, f in bends.items():
-        hidden[f"this is {k}: {of_x}"] = lambda u, g, f=f: u * f(g)
+        said = f"this is {k}: SiLU is x times the sigmoid of x"
+        hidden[said] = lambda u, g, f=f: u * f(g)
     mistakes = {
         "SiLU is of x @ gate": lambda x, u, g, d: (silu(x) @ g * (x @ u)) @ d,
+        "first x @ gate, then SiLU": lambda x, u, g, d: (x @ silu(g) * (x @ u)) @ d,
         "`@ down` leads back": lambda x, u, g, d: silu(x @ g) * (x @ u),
         "x is not added here: a block does it": lambda x, *w: x + right(x, *w),
     }
@@ -109,11 +109,9 @@ def swiglu(answer) -> None:
 
 
 class Part(partial):
-    """A layer or a norm for `third_block`; it must not be given a mask."""
+    """A layer or a norm for `third_block`."""
 
-    def __call__(self, x, mask=None, **_):
-        if mask is not None:
-            raise ValueError("there is a mask, and none is asked for")
+    def __call__(self, x, **_):
         return self.func(x)
 
     def __repr__(self):
@@ -144,6 +142,7 @@ def third_block(answer) -> None:
         return lambda x, attend, widen, n: h(f(x, attend, n[i]), widen, n[k])
 
     whole, side = block(), "the feed-forward layer must see what attention has added"
+    alone = "the feed-forward layer reads the stream, not only what attention gives"
     lost = "the second sum begins with the first x: what attention added is lost"
     mistakes = {
         "the two norms have changed places": block(order=(1, 0)),
@@ -154,6 +153,7 @@ def third_block(answer) -> None:
         side: lambda x, a, w, n: x + n[0](a(x)) + n[1](w(x)),
         f"{side}, added to x": lambda x, a, w, n: x + n[1](w(n[0](a(x)))),
         lost: lambda x, a, w, n: x + n[1](w(x + n[0](a(x)))),
+        alone: lambda x, a, w, n: (h := n[0](a(x))) + x + n[1](w(h)),
         "return the stream: x and what was added": lambda x, *w: whole(x, *w) - x,
     }
     for one, two in product(places, places):
@@ -173,8 +173,7 @@ def fold(answer) -> None:
     weights = {"": lambda g, w: w * g, "the gain is lost": lambda g, w: w}
     weights["the gain is of the inputs, not the outputs"] = lambda g, w: w * g[:, None]
     weights["the weight comes back transposed"] = lambda g, w: w.T * g
-    weights["each column times its gain, not divided by it"] = lambda g, w: w / g
-    weights["the gain is used as it is, without 1 +"] = lambda g, w: w * (1 + g)
+    weights["the gain is a factor: it is not added"] = lambda g, w: w + g
     offsets = {
         "": lambda g, b, w, o: o + w @ b,
         "the bias of the norm is lost": lambda g, b, w, o: o,
@@ -183,18 +182,19 @@ def fold(answer) -> None:
         "the layer's own offset is lost": lambda g, b, w, o: w @ b,
         "the layer's own offset gets no gain": lambda g, b, w, o: g * o + w @ b,
         "the bias is added, not taken off": lambda g, b, w, o: o - w @ b,
+        "each output takes the bias by its weights": lambda g, b, w, o: o + b.sum(),
         "the bias meets the weight the other way round": lambda g, b, w, o: o + b @ w,
         "`weight @ bias` sums over the inputs": lambda g, b, w, o: o + (w * b).sum(0),
         "`*` does not sum: `weight @ bias` does": lambda g, b, w, o: o + w * b,
     }
     mistakes = {"the order is weight, offset": lambda g, b, w, o: (o + w @ b, w * g)}
+    mistakes["the bias is for the offset"] = lambda g, b, w, o: (w * g + b, o)
     for (one, weight), (two, offset) in product(weights.items(), offsets.items()):
         said = "; ".join(filter(None, (one, two)))
         mistakes[said] = lambda *x, f=weight, h=offset: (f(*x[::2]), h(*x))
     right = mistakes.pop("")
-    square, wide, said = [case(7, 7), case(8, 8)], [case(9, 7), case(3, 8)], StringIO()
-    with redirect_stdout(said):  # square first: a weight the wrong way round still runs
-        praise = "fold: the norm's gain and bias cost nothing any more"
-        compare(answer, right, square, mistakes, praise)
+    praise, wide = "fold: the norm's gain and bias cost nothing any more", [case(3, 8)]
+    with redirect_stdout(StringIO()) as said:  # a square one still runs if transposed
+        compare(answer, right, [case(7, 7), case(8, 8)], mistakes, praise)
         compare(answer, right, wide, {}, "fold, right for square weights only: ")
     print(said.getvalue().splitlines()[0])

@@ -211,7 +211,7 @@ WRONG = [
     (checks.one_query, by_hand(before=lambda d, s, c: d), "its root"),
     (checks.one_query, by_hand(shift=lambda z: 0), "query: e to a large score over"),
     (checks.one_query, by_hand(shift=lambda z: max(0, *z)), "all scores may lie far"),
-    (checks.one_query, by_hand(shift=lambda z: max(map(abs, z))), "largest size"),
+    (checks.one_query, by_hand(shift=lambda z: max(map(abs, z))), "not 0 or max"),
     (checks.one_query, by_hand(shift=lambda z: z[0]), "e to a large score overflows"),
     (checks.one_query, by_hand(shift=lambda z: z[-1]), "e to a large score overflows"),
     (checks.one_query, by_hand(shift=lambda z: sum(z) / len(z)), "e to a large score"),
@@ -534,10 +534,31 @@ WRONG = [
         "the shape is",
     ),
     (checks.softmax_gradient, lambda w, e: w - e, "the loss -ln w"),
-    (checks.softmax_gradient, lambda w, e: e - w * total(e), "it gives"),
     (
         checks.softmax_gradient,
         lambda w, e: w * (e - (w * e).sum()),
         "along a row, not over all",
+    ),
+    (checks.one_query, by_hand(before=lambda d, s, c: d**-0.5), "divide by it"),
+    (
+        checks.window_attention,  # what is too far back is hidden, the future is not
+        lambda q, k, v, n: companion.attention(
+            q, k, v, ~companion.causal_mask(q.shape[-2]).tril(-n)
+        ),
+        "the future is seen",
+    ),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: companion.attention(
+            q, k, v, companion.causal_mask(q.shape[-2]).tril(-n)
+        ),
+        "only what is too far back",
+    ),
+    (checks.softmax_gradient, lambda w, e: w * e - total(w * e), "the sum, too, is"),
+    (checks.softmax_gradient, lambda w, e: e - w * total(e), "for ln softmax"),
+    (
+        checks.softmax_gradient,
+        lambda w, e: w * (e - (w * e).mean(-1, keepdim=True)),
+        "a sum over the row, no mean",
     ),
 ]

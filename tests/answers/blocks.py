@@ -290,6 +290,16 @@ def changed_x(x, gain, bias, eps):
     return gain[:, None] * x / root + bias[:, None]
 
 
+def not_centred(x, gain, bias, eps):
+    root = (x.var(1, correction=0, keepdim=True) + eps).sqrt()
+    return gain[:, None] * x / root + bias[:, None]
+
+
+def only_what_is_new(x, attention, feed_forward, norms):
+    found = norms[0](attention(x))
+    return x + found + norms[1](feed_forward(found))
+
+
 def feed_forward_first(x, attention, feed_forward, norms):
     return third(x, feed_forward, attention, norms)
 
@@ -431,7 +441,7 @@ WRONG = [
     ),
     (
         checks.swiglu,
-        lambda x, u, g, d: ((x @ g).tanh() * (x @ u)) @ d,
+        lambda x, u, g, d: ((1 + silu(x @ g)) * (x @ u)) @ d,
         r"for x \(3, 4\), u \(4, 6\), g \(4, 6\), d \(6, 4\): at \[0, 0\] it gives",
     ),
     (checks.third_block, pre, "both branches: this is pre-norm"),
@@ -460,8 +470,18 @@ WRONG = [
         lambda x, g, b, eps: torch.nn.LayerNorm(len(g), eps=eps)(x.mT).mT.detach(),
         "neither gain nor bias",
     ),
-    (checks.fold, lambda g, b, w, o: (w / g, o + w @ b), "not divided by it"),
-    (checks.fold, lambda g, b, w, o: (w * (1 + g), o + w @ b), "without 1 +"),
+    (checks.fold, lambda g, b, w, o: (w + g, o + w @ b), "is a factor"),
+    (checks.fold, lambda g, b, w, o: (w * g + b, o), "the bias is for the offset"),
+    (checks.fold, lambda g, b, w, o: (w * g, o + b.sum()), "by its weights"),
+    (checks.channel_norm, not_centred, "x itself is divided"),
+    (checks.third_block, only_what_is_new, "the stream, not only what attention"),
+    (checks.swiglu, lambda x, u, g, d: (x @ silu(g) * (x @ u)) @ d, "first x @ gate"),
+    (checks.swiglu, lambda x, u, g, d: ((x @ g).tanh() * (x @ u)) @ d, "is a tanh"),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: ((x @ g).relu().square() * (x @ u)) @ d,
+        "this is squared ReLU",
+    ),
     (checks.third_block, lost, "what attention added is lost"),
     (checks.third_block, not_added, "both branches: .* not added"),
     (checks.third_block, in_place, "changes its input"),

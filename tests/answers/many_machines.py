@@ -70,7 +70,21 @@ WRONG = [
         lambda n, found: 2 * (len(found) - 1) * n / min(found),
         "a message is a part",
     ),
-    (checks.ring_seconds, lambda n, found: n / min(found), "it gives 600, wanted 800"),
+    (checks.ring_seconds, lambda n, found: n / min(found), "p turns"),
+    (
+        checks.ring_seconds,
+        lambda n, found: sum(
+            2 * (len(found) - 1) / len(found) * n / cable for cable in found
+        ),
+        "all send at once",
+    ),
+    (
+        checks.ring_seconds,
+        lambda n, found: 2 * (len(found) - 1) / len(found) * n / found[0],
+        "rank 0's cable alone",
+    ),
+    (checks.ring_seconds, lambda n, found: n / len(found) / min(found), "one turn"),
+    (checks.ring_seconds, lambda n, found: print(n), "is there a `return`"),
     (
         checks.columns,
         columns(lambda d, h, n_kv, r, p: (r * d // p, (r + 1) * d // p)),
@@ -82,6 +96,28 @@ WRONG = [
         "divide by `//`",
     ),
     (checks.columns, columns(lambda d, h, n_kv, r, p: (0, n_kv * d // h)), "not cut"),
+    (
+        checks.columns,
+        columns(lambda d, h, n_kv, r, p: (r * d // p, r * d // p + n_kv * d // h // p)),
+        "begin too far right",
+    ),
+    (
+        checks.columns,
+        columns(
+            lambda d, h, n_kv, r, p: (
+                r * n_kv // p * (d // n_kv),
+                (r + 1) * n_kv // p * (d // n_kv),
+            )
+        ),
+        "narrower",
+    ),
+    (checks.columns, lambda *case: right_columns(*case)[::-1], "first the queries'"),
+    (
+        checks.columns,
+        lambda *case: [slice(*each) for each in right_columns(*case)],
+        "two pairs of numbers",
+    ),
+    (checks.columns, lambda *case: sum(right_columns(*case), ()), "two pairs"),
     (
         checks.columns,
         columns(lambda d, h, n_kv, r, p: (r * n_kv // p, (r + 1) * n_kv // p)),
@@ -118,14 +154,29 @@ WRONG = [
     (
         checks.ring_seconds,
         lambda n, found: 2 * (len(found) - 1) * (n // len(found)) / min(found),
-        "it gives 333, wanted 333.3",
+        "divide by `/`",
     ),
     (
         checks.ring_seconds,
         lambda n, found: right_seconds(n, found) * min(found) / min(found[:-1]),
-        "it gives 10, wanted 30",
+        "the last rank's cable counts too",
     ),
     (checks.parts, lambda *case: sum(right_parts(*case)), "give a list"),
+    (checks.parts, lambda *case: print(right_parts(*case)), "is there a `return`"),
+    (
+        checks.parts,
+        lambda xs, ws, b: [
+            y + b / len(xs) * (r == 0) for r, y in enumerate(products(xs, ws, b))
+        ],
+        "a p-th of the bias",
+    ),
+    (
+        checks.parts,
+        lambda xs, ws, b: [
+            sum(products(xs, ws, b)[: r + 1]) + b / len(xs) for r in range(len(xs))
+        ],
+        "rank 1 has only",
+    ),
     (checks.parts, lambda *case: right_parts(*case)[1:], "2 parts for 3 ranks"),
     (
         checks.parts,
@@ -137,5 +188,13 @@ WRONG = [
     (checks.equal_work, lambda p: [(2 * r, 2 * r + 1) for r in range(p)], "neighbours"),
     (checks.equal_work, lambda p: [(r, r + p) for r in range(p)], "every p-th"),
     (checks.equal_work, lambda p: [(r + 1, 2 * p - r) for r in range(p)], "from 0"),
-    (checks.equal_work, lambda p: [(r, r) for r in range(p)], "wanted"),
+    (checks.equal_work, lambda p: [(r, r) for r in range(p)], "for each rank"),
+    (checks.equal_work, lambda p: [(r, 2 * p - r) for r in range(p)], "for each rank"),
+    (checks.equal_work, lambda p: [(r, p - 1 - r) for r in range(p)], "for each rank"),
+    (checks.equal_work, lambda p: [range(2 * p)] + [()] * (p - 1), "for each rank"),
+    (
+        checks.equal_work,
+        lambda p: [(r, p + (r + 1) % p) for r in range(p)],
+        "the work is not equal",
+    ),
 ]
