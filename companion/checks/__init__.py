@@ -12,7 +12,8 @@ from .one_machine import accumulated, block_operations
 from .positional_encodings import buckets, neighbours, slopes
 from .published_weights import bits_a_weight, chat, eight_bits, rows
 from .sampling import crossing, dart, ending, write
-from .serving import blocks_in_use, int8, ring
+from .scheduling import schedule
+from .serving import blocks_in_use, int8
 from .speculation import guess_chances
 from .tokens import decode, fewest, pieces, windows
 from .training import adamw, best, clip, whole_split

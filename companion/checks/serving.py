@@ -6,54 +6,6 @@ from ..cache import quantize
 from .compare import compare, draw
 
 
-def ring(answer) -> None:
-    """`answer(n_seen, window)`: the position in each slot of a ring, or None."""
-
-    def right(n_seen, window, first=0):
-        slots = ["None"] * window
-        for position in range(n_seen):
-            slots[(position + first) % window] = position
-        return slots
-
-    def newest(n_seen, window):
-        return [n_seen - window + slot for slot in range(window)]
-
-    def padded(n_seen, window):
-        held = [*range(max(0, n_seen - window), n_seen)]
-        return held + ["None"] * (window - len(held))
-
-    def named(n_seen, window):
-        slots = answer(n_seen, window)
-        several = isinstance(slots, list | tuple)
-        return ["None" if x is None else x for x in slots] if several else slots
-
-    compare(
-        named if callable(answer) else answer,
-        right,
-        [(10, 4), (3, 5), (7, 7), (23, 6), (0, 2)],
-        {
-            "the positions are in order: each stays in its slot, position mod window": (
-                padded
-            ),
-            "the positions are in order here: each stays in its slot": newest,
-            "these are one position late: the last is n_seen - 1": (
-                lambda n, window: right(n + 1, window)
-            ),
-            "these are the first positions: a new one takes the oldest one's slot": (
-                lambda n, w: [p if p < n else "None" for p in range(w)]
-            ),
-            "position 0 lies in slot 0": lambda *case: right(*case, first=1),
-            "a slot that nothing was written to holds None": (
-                lambda *case: [0 if p == "None" else p for p in right(*case)]
-            ),
-            "slots that nothing was written to are there, too: None": (
-                lambda *case: [p for p in right(*case) if p != "None"]
-            ),
-        },
-        "ring: each position in its slot, over the oldest",
-    )
-
-
 def int8(answer) -> None:
     """`answer(x)`: x (... d) as it comes back from 8 bits and a scale for each d."""
 

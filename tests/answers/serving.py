@@ -6,11 +6,6 @@ import companion
 from companion import checks
 
 
-def right_ring(n_seen, window):
-    latest = [n_seen - 1 - (n_seen - 1 - slot) % window for slot in range(window)]
-    return [position if position >= 0 else None for position in latest]
-
-
 def natural_blocks(n_shared, lengths, size):
     rest = sum(-(-(n - n_shared) // size) for n in lengths)
     return -(-n_shared // size) + rest
@@ -95,9 +90,73 @@ def wrong_chances(kept=None, anew=None):
     return answer
 
 
+def serve(least=1, together=False, again=True, skip_first=False):
+    """A loop over the states of rows, with the faults that are asked for."""
+
+    def loop(admit, step, queue, n_rows):
+        answers, waiting = {}, list(range(len(queue)))
+        states = {row: None for row in range(n_rows)}
+        while waiting or any(x is not None for x in states.values()):
+            empty = [row for row, i in states.items() if i is None]
+            if not together or len(empty) == n_rows:
+                for row in reversed(empty):
+                    while waiting and states[row] is None:
+                        i = waiting.pop(0)
+                        prompt, n = queue[i]
+                        first = admit(prompt, row)
+                        answers[i] = [first]
+                        states[row] = i if n > least else None
+                        if not again:
+                            break
+            if all(x is None for x in states.values()):
+                continue
+            last = [
+                answers[i][-1] if (i := states[row]) is not None else None
+                for row in range(n_rows)
+            ]
+            for row, token in enumerate(step(last)):
+                if token is None:
+                    continue
+                i = states[row]
+                answers[i].append(token)
+                if len(answers[i]) >= queue[i][1]:
+                    states[row] = None
+        return [answers[i][int(skip_first) :] for i in range(len(queue))]
+
+    return loop
+
+
+def with_prompts(admit, step, queue, n_rows):
+    found = serve()(admit, step, queue, n_rows)
+    return [prompt + x for (prompt, _), x in zip(queue, found, strict=True)]
+
+
+def one_by_one(admit, step, queue, n_rows):
+    answers = []
+    for prompt, n in queue:
+        answers.append([admit(prompt, 0)])
+        while len(answers[-1]) < n:
+            last = [answers[-1][-1]] + [None] * (n_rows - 1)
+            answers[-1].append(step(last)[0])
+    return answers
+
+
+def too_short(admit, step, queue, n_rows):
+    admit(queue[0][0], 0)
+    return step([None])
+
+
+def stale(admit, step, queue, n_rows):
+    return [step([0] * n_rows) for prompt, _ in queue if admit(prompt, 0)]
+
+
+def endless(admit, step, queue, n_rows):
+    while True:
+        step([None] * n_rows)
+
+
 RIGHT = [
-    (checks.ring, right_ring),
-    (checks.ring, lambda *case: tuple(right_ring(*case))),
+    (checks.schedule, serve()),
     (checks.int8, right_int8),
     (checks.int8, lambda x: right_int8(x.double())),
     (checks.blocks_in_use, right_blocks),
@@ -107,20 +166,15 @@ RIGHT = [
     (checks.guess_chances, lambda *case: [*right_chances(*case)]),
 ]
 WRONG = [
-    (checks.ring, lambda n, w: right_ring(n, w)[::-1], "wanted"),
-    (
-        checks.ring,
-        lambda n, w: [*range(max(0, n - w), n)] + [None] * max(0, w - n),
-        "position mod window",
-    ),
-    (checks.ring, lambda n, w: [*range(n - w, n)], "in order here"),
-    (checks.ring, lambda n, w: right_ring(n + 1, w), "one position late"),
-    (
-        checks.ring,
-        lambda n, w: [p if p < n else None for p in range(w)],
-        "oldest one's slot",
-    ),
-    (checks.ring, lambda n, w: [p or 0 for p in right_ring(n, w)], "holds None"),
+    (checks.schedule, serve(least=0), "one token got two"),
+    (checks.schedule, serve(together=True), "wait for the slowest"),
+    (checks.schedule, serve(again=False), "`while` in place of `if`"),
+    (checks.schedule, serve(skip_first=True), "which `admit` returns, is missing"),
+    (checks.schedule, with_prompts, "hold their prompts"),
+    (checks.schedule, one_by_one, "wanted '7 passes'"),
+    (checks.schedule, too_short, "a token for each of 2 rows"),
+    (checks.schedule, stale, "its last token is another"),
+    (checks.schedule, endless, "who is done"),
     (checks.blocks_in_use, natural_blocks, "its own copy of the block"),
     (
         checks.blocks_in_use,
