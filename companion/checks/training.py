@@ -1,6 +1,5 @@
 """Checks of chapter 05: a wrong answer is the right one with one thing `missing`."""
 
-import copy
 from functools import partial
 from weakref import WeakSet
 
@@ -60,9 +59,9 @@ def adamw_steps(p, gradients, rate, decay, missing=None) -> Tensor:
         mean = m if missing in ("m", "both") else m / (1 - 0.9**t)
         square = v if missing in ("v", "both") else v / (1 - 0.999**t)
         m, v = {"apart": (mean, square), "means": (0, 0)}.get(missing, (m, v))
-        root = square.sqrt() + (missing != "eps") * 1e-8
-        root = (square + 1e-8).sqrt() if missing == "under" else root
-        step = (0.001 if missing == "rate" else rate) * mean / root
+        others = {"eps": square.sqrt(), "root": square + 1e-8}
+        root = others.get(missing, square.sqrt() + 1e-8)
+        step = {"rate": 0.001, "up": -rate}.get(missing, rate) * mean / root
         share = {"decay": 0, "beside": 0, "alone": 1, "away": -rate}.get(missing, rate)
         p = p - step - share * decay * (p - step if missing == "before" else p)
     return p
@@ -72,6 +71,7 @@ def adamw(answer) -> None:
     """`answer(p, gradients, rate, decay)`: where p ends, a step for each gradient."""
     words = {
         "decay": "the decay is missing: this is Adam",
+        "up": "the step goes up the gradient: subtract it",
         "beside": "the decay is in the gradient: take it from p, beside Adam's step",
         "alone": "the decay is not times the rate",
         "before": "the decay is of p after the step: take it of p before",
@@ -82,7 +82,7 @@ def adamw(answer) -> None:
         "m": "m is not divided by 1 - 0.9**t: it begins at 0, too small",
         "v": "v is not divided by 1 - 0.999**t: it begins at 0, too small",
         "eps": "where all gradients are 0 it gives 0/0: the ε is missing, 1e-8",
-        "under": "the ε is under the root: add it to the root",
+        "root": "the root of v is missing: the size cancels only with it",
         "t": "t is 1 in every step: it must count them",
         "from 0": "t counts from 1: at 0 both divisions are by 0",
         "means": "the means begin at 0 again with each gradient: carry them on",
@@ -164,7 +164,7 @@ def best_steps(model, optimizer, batches, judge, missing=None) -> list:
         scores.append(early if missing == "early" else judge(model))
         rivals = {"all": scores[-2:], "loss": losses}.get(missing, scores)
         if rivals[-1] == min(rivals):
-            best = copy.deepcopy(model.state_dict())
+            best = {name: x.clone() for name, x in model.state_dict().items()}
     model.load_state_dict(model.state_dict() if missing == "load" else best)
     return scores
 

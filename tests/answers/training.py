@@ -396,8 +396,13 @@ WRONG = [
     (checks.adamw, adamw_with, "the ε is missing"),
     (
         checks.adamw,
-        lambda *case: adamw_with(*case, root=lambda v: (v + 1e-8).sqrt()),
-        "under the root",
+        lambda *case: adamw_with(*case, root=lambda v: v + 1e-8),
+        "the root of v is missing",
+    ),
+    (
+        checks.adamw,
+        lambda p, gs, rate, decay: right_adamw(p, gs, -rate, -decay),
+        "the step goes up the gradient",
     ),
     (
         checks.adamw,
