@@ -5,8 +5,9 @@ import math
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from .compare import compare, draw
+from .compare import Mistake, compare, difference, draw
 
 
 def merge_all(answer) -> None:
@@ -92,6 +93,18 @@ def merge_all(answer) -> None:
     )
 
 
+class Largest(TorchDispatchMode):
+    """Notes the numbers in the largest tensor that is made."""
+
+    n = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        for x in made if isinstance(made, tuple | list) else [made]:
+            self.n = max(self.n, x.numel() if isinstance(x, Tensor) else 0)
+        return made
+
+
 def linear_attention(answer) -> None:
     """`answer(queries, keys, values, directions)`: Performer's guess, (t d)."""
 
@@ -103,6 +116,18 @@ def linear_attention(answer) -> None:
         out = phi_q @ (phi_k.T @ v)
         return out / (phi_q @ phi_k.sum(0))[:, None] if total else out / len(r)
 
+    def early(q, k, v, r):
+        lengths = k.square().sum(-1, keepdim=True) / 2
+        phi_q, phi_k = (x @ r.T / x.shape[-1] ** 0.25 for x in (q, k))
+        phi_q, phi_k = phi_q.exp(), (phi_k - lengths).exp()
+        return phi_q @ (phi_k.T @ v) / (phi_q @ phi_k.sum(0))[:, None]
+
+    def by_sums(q, k, v, r):
+        q, k = q / q.shape[-1] ** 0.25, k / k.shape[-1] ** 0.25
+        phi_q = (q @ r.T - q.square().sum(-1, keepdim=True) / 2).exp()
+        phi_k = (k @ r.T - k.square().sum(-1, keepdim=True) / 2).exp()
+        return phi_q @ (phi_k.T @ v) / (phi_q.sum(-1) * phi_k.sum())[:, None]
+
     def exact(q, k, v, r):
         return torch.softmax(q @ k.T / q.shape[-1] ** 0.5, -1) @ v
 
@@ -113,11 +138,26 @@ def linear_attention(answer) -> None:
         sizes = ((t, d), (s, d), (s, d), (m, d))
         return tuple(draw(*size, seed=seed + i) for i, size in enumerate(sizes))
 
+    def watched(q, k, v, r):
+        with Largest() as largest:
+            found = answer(q, k, v, r)
+        table = largest.n >= len(q) * len(k) > 10_000
+        if table and not difference(found, right(q, k, v, r)):
+            raise Mistake(
+                f"linear_attention: the answers are right, but for {len(q)} queries and"
+                f" {len(k)} keys a table of {largest.n:,} numbers is made: sum over the"
+                " keys first"
+            )
+        return found
+
     compare(
-        answer,
+        watched if callable(answer) else answer,
         right,
-        [case(3, 5, 4, 7, seed=0), case(6, 2, 8, 3, seed=10)],
+        [case(3, 5, 4, 7, seed=0), case(6, 2, 8, 3, seed=10), case(300, 200, 4, 3, 20)],
         {
+            "lengths are taken before the division by d ** 0.25: divide first": (early),
+            "the sum over keys is lost in the denominator: it is a query's features"
+            " times the sum of all keys' features": by_sums,
             "this is attention itself: use the features, not the scores": exact,
             "attention's root of d is missing: divide queries and keys by d ** 0.25": (
                 other(root=0)

@@ -104,6 +104,11 @@ def accumulated(answer) -> None:
 
     def check_gradient(loss, x, r):
         """A loss is linear in its surprises: gradient times surprise makes it again."""
+        if not getattr(loss, "requires_grad", False) and not r.any():
+            raise Mistake(
+                "accumulated: a piece of padding alone gives a number, which can't go"
+                " backward: a sum over none of its surprises is 0 and can"
+            )
         if not getattr(loss, "requires_grad", False):
             raise Mistake("accumulated: nothing can go backward from a number")
         if not r.any():

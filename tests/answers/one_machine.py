@@ -76,7 +76,7 @@ def clamped(low):
     return answer
 
 
-def right_linear(queries, keys, values, directions):
+def right_with_table(queries, keys, values, directions):
     d = queries.shape[-1]
     phi = [
         ((x / d**0.25) @ directions.T - (x / d**0.25).pow(2).sum(1)[:, None] / 2).exp()
@@ -87,7 +87,7 @@ def right_linear(queries, keys, values, directions):
 
 
 def linear_with(q=1, k=1, root=0.25):
-    """`right_linear` with other parts of |q|² and |k|² subtracted."""
+    """Such an answer with other parts of |q|² and |k|² subtracted."""
 
     def answer(queries, keys, values, directions):
         d = queries.shape[-1]
@@ -107,6 +107,28 @@ def running_count(surprises, real):
     return losses
 
 
+def with_features(change):
+    """Performer's answer from the features of queries and keys, changed somehow."""
+
+    def answer(queries, keys, values, directions):
+        def phi(x):
+            x = x / x.shape[-1] ** 0.25
+            return (x @ directions.T - x.square().sum(-1, keepdim=True) / 2).exp()
+
+        return change(phi(queries), phi(keys), values)
+
+    return answer
+
+
+def long_before(queries, keys, values, directions):
+    def phi(x):
+        scaled = x / x.shape[-1] ** 0.25
+        return (scaled @ directions.T - x.square().sum(-1, keepdim=True) / 2).exp()
+
+    q, k = phi(queries), phi(keys)
+    return q @ (k.T @ values) / (q @ k.sum(0))[:, None]
+
+
 RIGHT = [
     (checks.block_operations, right_operations),
     (
@@ -119,12 +141,22 @@ RIGHT = [
     (checks.merge_all, merge_by_logs),
     (checks.merge_all, lambda *case: right_merge(*(x.flip(0) for x in case))),
     (checks.accumulated, right_losses),
-    (checks.linear_attention, right_linear),
+    (
+        checks.linear_attention,
+        with_features(lambda q, k, v: q @ (k.T @ v) / (q @ k.sum(0, keepdim=True).T)),
+    ),
     # A query's own length is in all its weights alike, and goes when they are divided.
     (checks.linear_attention, linear_with(q=0)),
     (checks.accumulated, lambda *case: (*right_losses(*case),)),
 ]
 WRONG = [
+    (checks.linear_attention, right_with_table, "sum over the keys first"),
+    (
+        checks.linear_attention,
+        with_features(lambda q, k, v: q @ (k.T @ v) / (q.sum(-1) * k.sum())[:, None]),
+        "lost in the denominator",
+    ),
+    (checks.linear_attention, long_before, "divide first"),
     (checks.linear_attention, linear_with(k=0), "keys' own lengths"),
     (checks.linear_attention, linear_with(q=0, k=0), "keys' own lengths"),
     (checks.linear_attention, linear_with(q=2, k=2), "half of it"),
@@ -137,7 +169,7 @@ WRONG = [
     ),
     (
         checks.linear_attention,
-        lambda q, k, v, r: right_linear(q, k, v, r).cumsum(0),
+        lambda q, k, v, r: right_with_table(q, k, v, r)[:, :1] + 0 * v[:1],
         "wanted",
     ),
     (checks.accumulated, running_count, "the tokens so far"),
@@ -162,7 +194,7 @@ WRONG = [
             loss if r.any() else 0.0
             for loss, r in zip(right_losses(*case), case[1], strict=True)
         ],
-        "from a number",
+        "padding alone gives a number",
     ),
     (
         checks.block_operations,
