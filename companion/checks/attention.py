@@ -167,7 +167,9 @@ def softmax_gradient(answer) -> None:
         except RuntimeError as error:
             if "must match" not in str(error):
                 raise
-            raise Mistake("softmax_gradient: give the sum keepdim=True") from error
+            raise Mistake(
+                "softmax_gradient: a row's sum is one number: give it keepdim=True"
+            ) from error
 
     wrong = {
         "these are rates: multiply each by its g": lambda w, g: w * (1 - w),

@@ -386,7 +386,7 @@ WRONG = [
     (
         checks.softmax_gradient,
         lambda w, e: w * (e - (w * e).sum(-1)),
-        "give the sum keepdim=True",
+        "give it keepdim=True",
     ),
     (checks.softmax_gradient, lambda w, e: w * e, "sum over the other weights"),
     (
