@@ -153,6 +153,9 @@ def parts(answer) -> None:
 
     tried = added if callable(answer) else answer
     cases = [case(2, 3, 2, 3), case(2, 2, 3, 2), case(3, 4, 2, 5), case(2, 3, 2, 1)]
+    one = draw(1, 2)
+    alike = [one] * 3, [draw(2, 4)] * 3, 10 + draw(4)
+    cases.append(alike)
     wrong = {words: functools.partial(total, times=f) for words, f in BIASES.items()}
     compare(tried, total, cases, wrong, "parts: the bias once, however many ranks")
 

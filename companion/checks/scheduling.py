@@ -8,10 +8,16 @@ from .compare import Mistake, compare
 class Machine:
     """Rows whose next token depends on all that went in; its passes are counted."""
 
-    def __init__(self, n_rows: int):
+    def __init__(self, queue: list, n_rows: int):
         self.rows, self.last, self.passes = [None] * n_rows, [None] * n_rows, 0
+        self.waiting = [prompt for prompt, _ in queue]
 
     def admit(self, prompt, row):
+        if not self.waiting or prompt != self.waiting.pop(0):
+            raise Mistake(
+                f"schedule: {prompt} is admitted out of turn: the queue is served in"
+                " order, each request once"
+            )
         self.rows[row] = sum(i * x for i, x in enumerate(prompt, 3))
         return self.token(row)
 
@@ -40,7 +46,7 @@ def schedule(answer) -> None:
 
     def on_a_machine(loop):
         def run(queue, n_rows):
-            machine = Machine(n_rows)
+            machine = Machine(queue, n_rows)
             found = loop(machine.admit, machine.step, queue, n_rows)
             return [found, f"{machine.passes} passes"]
 
@@ -85,7 +91,15 @@ def schedule(answer) -> None:
     compare(
         on_a_machine(answer) if callable(answer) else answer,
         on_a_machine(right),
-        [(queue, 2), (queue[1:5], 3), (queue, 1), ([([7], 1), ([8], 1)], 1), ([], 2)],
+        [
+            (queue, 2),
+            (queue[1:5], 3),
+            (queue, 1),
+            ([([7], 1), ([8], 1)], 1),
+            ([], 2),
+            ([([3], 4)], 1),
+            ([([3], 6), ([2], 2)], 2),
+        ],
         {
             "an answer of one token got two: it has ended with its prompt's pass": (
                 other(least=0)

@@ -55,6 +55,14 @@ RIGHT = [
 ]
 WRONG = [
     (
+        checks.parts,
+        lambda xs, weights, bias: [
+            x @ w + (bias if torch.equal(x, xs[0]) else 0)
+            for x, w in zip(xs, weights, strict=True)
+        ],
+        "parts: ",
+    ),
+    (
         checks.ring_seconds,
         lambda n, found: right_seconds(n, found) * min(found) / max(found),
         "the fastest cable",

@@ -150,6 +150,17 @@ def stale(admit, step, queue, n_rows):
     return [step([0] * n_rows) for prompt, _ in queue if admit(prompt, 0)]
 
 
+def in_another_order(key):
+    """The shortest, or the newest, is served first."""
+
+    def loop(admit, step, queue, n_rows):
+        order = sorted(range(len(queue)), key=lambda i: key(i, queue[i][1]))
+        found = serve()(admit, step, [queue[i] for i in order], n_rows)
+        return [found[order.index(i)] for i in range(len(queue))]
+
+    return loop
+
+
 def endless(admit, step, queue, n_rows):
     while True:
         step([None] * n_rows)
@@ -175,6 +186,8 @@ WRONG = [
     (checks.schedule, too_short, "a token for each of 2 rows"),
     (checks.schedule, stale, "its last token is another"),
     (checks.schedule, endless, "who is done"),
+    (checks.schedule, in_another_order(lambda i, n: n), "out of turn"),
+    (checks.schedule, in_another_order(lambda i, n: -i), "out of turn"),
     (checks.blocks_in_use, natural_blocks, "its own copy of the block"),
     (
         checks.blocks_in_use,
