@@ -24,7 +24,7 @@ from playwright.sync_api import Error, TimeoutError, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "build" / "browser"
-START_SECONDS, RUN_SECONDS = 90, 300
+START_SECONDS, RUN_SECONDS = 90, 600
 CHROMIUM = [
     *"chromium chromium-browser google-chrome chrome".split(),
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
