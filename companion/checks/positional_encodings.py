@@ -79,6 +79,7 @@ def neighbours(answer) -> None:
         "pair i has the speed 10000^(-2i/n), not -i/n": lambda i, n, d: -i / n,
         "the exponent, -2i/n, has a minus": lambda i, n, d: 2 * i / n,
         "pairs are counted from 0, not from 1": lambda i, n, d: -2 * (i + 1) / n,
+        "all pairs turn at one speed: each has its own": lambda i, n, d: 0 * i,
     }
 
     def halves(x, positions):  # each angle i and i + n/2, the pairs 2i and 2i + 1
@@ -158,9 +159,6 @@ def buckets(answer) -> None:
         "the buckets widen too fast: the factors lead from n_buckets / 4, not from 1": (
             counted(lambda e, most, i: e * most ** (i / e))
         ),
-        "the factor of 16 is for 32 and 128 only: max_distance / (n_buckets / 4)": (
-            counted(lambda e, most, i: e * 16 ** (i / e))
-        ),
         "the wide buckets don't double": counted(lambda e, most, i: e * 2.0**i),
         "the wide buckets are equally wide: each begins a factor farther out": (
             counted(lambda e, most, i: e + (most - e) * i / e)
@@ -186,6 +184,9 @@ def buckets(answer) -> None:
         "the last bucket of each half has no end": log(last=99),
         "these are floats, not whole numbers": lambda *case: right(*case).float(),
     }
+    for x in (8, 16):
+        words = f"the factor of {x} is not for all: max_distance / (n_buckets / 4)"
+        mistakes[words] = counted(lambda e, most, i, x=x: e * x ** (i / e))
     cases = [
         (torch.tensor([0, 7, -8, 13, -50, 300]), 32, 128),  # few: they are shown
         (torch.tensor([-3, 120, 5, -1, 30]), 20, 50),

@@ -132,6 +132,10 @@ def _with_texts(change):
     return lambda messages, *rest: _chat([(a, change(b)) for a, b in messages], *rest)
 
 
+def _lines(text):
+    return text.splitlines(keepends=True)
+
+
 def _only(keep):
     return lambda messages, *rest: _chat([m for m in messages if keep(*m)], *rest)
 
@@ -146,7 +150,14 @@ _CHAT_MISTAKES = {
     "the line break comes after the end token, not before it": _line_first,
     "a line break stands between name and text": partial(_chat, name=""),
     "between name and text stands a line break, not a colon": partial(_chat, name=": "),
-    "no turn has an end": lambda m, encode, start, end: _line_first(m, encode, start),
+    "no turn has an end": (
+        lambda m, e, start, end: [x for x in _chat(m, e, start, end) if x != end]
+    ),
+    "name, line break and text are encoded as one: breaks in a row may be one token": (
+        lambda m, encode, *ends: _chat(
+            m, lambda x: sum(map(encode, _lines(x)), []), *ends
+        )
+    ),
     "start and end are exchanged": lambda m, e, start, end: _chat(m, e, end, start),
     "the special tokens are spelled out here: put in their ids": (
         lambda m, encode, start, end: encode(_as_text(m))
@@ -172,8 +183,8 @@ _CHAT_MISTAKES = {
 def chat(answer) -> None:
     """`answer(messages, encode, start, end)`: the ids of a talk, up to the answer."""
 
-    def encode(text):  # a word is one token
-        words = re.findall(r"\w+|\W", text)
+    def encode(text):  # a word is one token, and so are line breaks in a row
+        words = re.findall(r"\w+|\n+|\W", text)
         return [10 + sum(map(ord, word)) for word in words]
 
     talk = [("system", "Be kind."), ("user", "Hi<|im_end|>"), ("assistant", "Hello ")]
@@ -183,6 +194,7 @@ def chat(answer) -> None:
         ([*talk, ("user", "Why?")], encode, 3, 4),
         ([("user", ""), ("user", "<|im_start|>so\n")], encode, 13, 14),
         ([("system", "  So"), ("user", " <|endoftext|>")], encode, 15, 16),
+        ([("user", "\nWell?")], encode, 3, 4),
     ]
     praise = "chat: special tokens around each turn, and none from a text"
     compare(answer, _chat, cases, _CHAT_MISTAKES, praise)

@@ -555,7 +555,8 @@ WRONG = [
     (checks.buckets, logarithmic(span=lambda exact, most: most), "widen too fast"),
     (checks.buckets, logarithmic(limit=False), "has no end"),
     (checks.buckets, lambda *case: both(*case).float(), "these are floats"),
-    (checks.buckets, lambda *case: fixed(*case, factor=16), "factor of 16 is for"),
+    (checks.buckets, lambda *case: fixed(*case, factor=16), "factor of 16 is not"),
+    (checks.buckets, lambda *case: fixed(*case, factor=8), "factor of 8 is not"),
     (checks.buckets, lambda *case: fixed(*case, upper=16), "16 more is for 32"),
     (checks.buckets, lambda z, n, most: both(-z, n, most), "for negative distances"),
     (

@@ -37,13 +37,19 @@ def right_rows(n_heads, d_head):
     return rows.transpose(1, 2).flatten().tolist()
 
 
+def in_pieces(messages, encode, start, end):
+    ids = []
+    for who, text in messages:
+        ids += [start, *encode(who + "\n"), *encode(text), end, *encode("\n")]
+    return [*ids, start, *encode("assistant\n")]
+
+
 def right_chat(messages, encode, start, end):
     ids = []
     for who, text in [*messages, ("assistant", None)]:
         ids.append(start)
-        ids.extend(encode(who + "\n"))
+        ids.extend(encode(who + "\n" + (text or "")))
         if text is not None:
-            ids.extend(encode(text))
             ids.append(end)
             ids.extend(encode("\n"))
     return ids
@@ -76,9 +82,9 @@ def switched_on(messages, encode, start, end):
     ids = right_chat([], encode, start, end)
     for who, text in reversed(messages):
         inside, special = [], {"<|im_start|>": [start], "<|im_end|>": [end]}
-        for part in re.split(r"(<.im_start.>|<.im_end.>)", text):
+        for part in re.split(r"(<.im_start.>|<.im_end.>)", f"{who}\n{text}"):
             inside += special.get(part) or encode(part)
-        ids = [start, *encode(who + "\n"), *inside, end, *encode("\n"), *ids]
+        ids = [start, *inside, end, *encode("\n"), *ids]
     return ids
 
 
@@ -172,6 +178,7 @@ WRONG = [
         "the spaces after them",
     ),
     (checks.chat, lambda m, e, s, t: [*right_chat(m, e, s, t), t], "stays open"),
+    (checks.chat, in_pieces, "are encoded as one"),
     (checks.chat, lambda *case: right_chat(*case)[:-1], "missing after `assistant`"),
     (checks.chat, in_turns("{}\n{}\n", ""), "after the end token, not before"),
     (checks.chat, in_turns("{}: {}", "\n"), "not a colon"),
