@@ -48,10 +48,11 @@ def decode(answer) -> None:
         "tokens are no characters: look them up": lambda v, ids: "".join(map(chr, ids)),
         "still bytes: decode them": lambda v, ids: b"".join(v[i] for i in ids),
     }
-    broken = "broken bytes stop it: decode with errors='replace'"
-    run = explained(answer, UnicodeDecodeError, broken)
+    run = explained(answer, UnicodeDecodeError, "broken bytes stop it: replace them")
+    run = explained(run, ValueError, "a number above 255 is no byte: look it up")
     praise = "decode: first all bytes, then the characters"
-    compare(run, joined("utf8", "replace"), [*cases, *late, *cut], mistakes, praise)
+    cases = [*cases, *late, *cut, (two, [32, 195, 195, 10])]
+    compare(run, joined("utf8", "replace"), cases, mistakes, praise)
 
 
 def windows(answer) -> None:
@@ -183,7 +184,7 @@ def fewest(answer) -> None:
     one, two, three, long = (x.encode().split() + single for x in lists.split(","))
     texts = (one, "abcab"), (one, "abcde"), (two, "pqrst"), (two, "abcdepqrst")
     more = (two, "cdé"), (one, ""), (three, "ccbbac"), (three, "wxyz")
-    far = (long, "ab" * 13), (long, "abcdefghijklmn")
+    far = (long, "ab" * 13), (long, "abcdefghijklmn"), ([b"a b", *single], "a b")
     mistakes = {
         "the longest token at each place isn't always best: for abcde it gives abc d e,"
         " but ab cde is shorter": lambda v, x: greedy(v, x.encode()),
@@ -195,5 +196,5 @@ def fewest(answer) -> None:
     }
     praise = "fewest: each place remembers the best way to it"
     run = patient if callable(answer) else answer
-    run = explained(run, ValueError, "no token fits: does it cut bytes? é is two bytes")
+    run = explained(run, ValueError, "no token fits: hold them against text.encode()")
     compare(run, right, [*texts, *more, *far], mistakes, praise)
