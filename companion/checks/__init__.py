@@ -9,8 +9,9 @@ from .kv_cache import in_place, place, talk, text_cost
 from .many_machines import columns, equal_work, parts, ring_seconds
 from .multi_head import head_parameters, induction_scores, merge_heads, split_heads
 from .one_machine import accumulated, block_operations
-from .positional_encodings import buckets, neighbours, slopes
+from .positional_encodings import buckets, slopes
 from .published_weights import bits_a_weight, chat, eight_bits, rows
+from .rotation import neighbours
 from .sampling import crossing, dart, ending, write
 from .scheduling import schedule
 from .serving import blocks_in_use, int8

@@ -8,21 +8,7 @@ import torch
 
 from ..tokenizers import BPETokenizer, merge
 from .compare import Mistake, compare
-
-
-def explained(answer, kind, words):
-    """The answer, with words of help where it stops with an error of this kind."""
-
-    @functools.wraps(answer)
-    def run(*case):
-        try:
-            return answer(*case)
-        except kind as error:
-            if type(error) is NotImplementedError:
-                raise
-            return Mistake(words)
-
-    return run if callable(answer) else answer
+from .explained import explained
 
 
 def decode(answer) -> None:
@@ -36,9 +22,10 @@ def decode(answer) -> None:
 
     lists = [(98, 97), (256, 110)], [(98, 97)], [(0xC3, 0xA9)]
     two, one, accent = (BPETokenizer(merges).vocabulary for merges in lists)
-    cases = (two, [257, 0xC3, 0xA9]), (one, [97, 0xC3, 98, 256]), (accent, [97, 256])
-    late = (one[:256], [*"🦉!".encode()]), (one, [256, 98, 0xC3])
-    cut = (two, [0xC3, 0xA9, 0xC3]), (two, [*"é🦉".encode()][:5])
+    cases = [(two, [257, 0xC3, 0xA9]), (one, [97, 0xC3, 98, 256]), (accent, [97, 256])]
+    cases += [(one[:256], [*"🦉!".encode()]), (one, [256, 98, 0xC3])]
+    cases += [(two, [0xC3, 0xA9, 0xC3]), (two, [*"é🦉".encode()][:5])]
+    cases += [(two, [32, 195, 195, 10])]
     mistakes = {
         "half characters break: join the bytes of all tokens first": apart("replace"),
         "broken bytes vanish: show them as U+FFFD": joined("utf-8", "ignore"),
@@ -51,7 +38,6 @@ def decode(answer) -> None:
     run = explained(answer, UnicodeDecodeError, "broken bytes stop it: replace them")
     run = explained(run, ValueError, "a number above 255 is no byte: look it up")
     praise = "decode: first all bytes, then the characters"
-    cases = [*cases, *late, *cut, (two, [32, 195, 195, 10])]
     compare(run, joined("utf8", "replace"), cases, mistakes, praise)
 
 
@@ -70,20 +56,20 @@ def windows(answer) -> None:
 
     mistakes = {
         "the targets are the inputs: shift them by one": by(lambda x, y: (x, x)),
-        "a target is the next token, not its input plus one": by(
-            lambda x, y: (x, x + 1)
-        ),
+        "a target is the next token, not input + 1": by(lambda x, y: (x, x + 1)),
         "the targets are the next window: shift by one token, not by n": next_window,
         "targets come after inputs: shift the other way": by(lambda x, y: (y, x)),
         "the last target of a window is its own first token: it should be the token"
         " after the window": by(lambda x, y: (x, x.roll(-1, -1))),
         "the last target of all is the first token: it should be the token after the"
         " last window": by(lambda x, y: (x, x.flatten().roll(-1).view(x.shape))),
-        "the first token of each later window is never predicted: windows of"
-        " context_length + 1 tokens overlap by one": lambda x, n: cut(x, n, n + 1),
+        "each later window's first token is never predicted: windows of n + 1 tokens"
+        " overlap by one": lambda x, n: cut(x, n, n + 1),
         "windows overlap: start each context_length later": lambda x, n: cut(x, n, 1),
-        "a window needs n + 1 tokens: cut one token more": lambda x, n: cut(
-            x, n, size=0
+        "a window needs n + 1 tokens: cut 1 more": lambda x, n: cut(x, n, size=0),
+        "begin with token 0": lambda x, n: cut(x[1:], n),
+        "each row is a window: here each column is": by(
+            lambda *both: tuple(x.reshape(x.shape[::-1]).T for x in both)
         ),
         "a full window is left out: it needs n + 1 tokens": lambda x, n: cut(x[:-1], n),
         "the last full window is left out": by(lambda x, y: (x[:-1], y[:-1])),
@@ -93,14 +79,14 @@ def windows(answer) -> None:
     sizes = (13, 4), (12, 3), (22, 5)
     cases = [(torch.arange(1, 1 + size) * 7 % 31, n) for size, n in sizes]
     praise = "windows: no gap and no overlap in what is predicted"
-    compare(explained(answer, RuntimeError, help), cut, cases, mistakes, praise)
+    run = explained(answer, (RuntimeError, IndexError), help)
+    compare(run, cut, cases, mistakes, praise)
 
 
 def pieces(answer) -> None:
     """`answer(text)`: whole words, with at most one space in front, and white space."""
 
-    def right(text):
-        return re.findall(r" ?[^ \n]+|[ \n]+", text)
+    right = functools.partial(re.findall, r" ?[^ \n]+|[ \n]+")
 
     @functools.wraps(answer)
     def judged(text):
@@ -158,6 +144,9 @@ def fewest(answer) -> None:
         n = max(len(v) for v in vocabulary if data[::way].startswith(v[::way]))
         return 1 + greedy(vocabulary, data[::way][n:][::way], way)
 
+    def ways(*case):
+        return greedy(*case), greedy(*case, -1)
+
     def merging(vocabulary, text):
         ids = [bytes([i]) for i in text.encode()]
         for new in vocabulary:
@@ -189,7 +178,8 @@ def fewest(answer) -> None:
         "the longest token at each place isn't always best: for abcde it gives abc d e,"
         " but ab cde is shorter": lambda v, x: greedy(v, x.encode()),
         "the longest token from the end isn't always best: pqrst becomes p q"
-        " rst": lambda v, x: greedy(v, x.encode(), -1),
+        " rst": lambda v, x: ways(v, x.encode())[1],
+        "the better of both isn't always best": lambda v, x: min(ways(v, x.encode())),
         "this is what byte-pair encoding gives, which isn't always shortest": merging,
         "each byte is a token here: use the longer ones": lambda _, x: len(x.encode()),
         "one too many: the beginning needs no token": lambda v, x: right(v, x) + 1,

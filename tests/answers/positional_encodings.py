@@ -403,9 +403,19 @@ WRONG = [
         first(at_speeds(lambda i, d: 10_000 ** (-2 * i / 16))),
         "chapter's 16 features",
     ),
-    (checks.neighbours, last_ones, r"at \[1, 0\]"),
+    (checks.neighbours, last_ones, "not the last"),
     (checks.neighbours, lambda *case: paper(case[0][:, : case[2]], case[1]), "missing"),
-    (checks.neighbours, from_nothing, r"at \[0, 6\] it gives 0, wanted"),
+    (checks.neighbours, from_nothing, "from n on stay"),
+    (
+        checks.neighbours,
+        first(lambda x, p: deinterleave(rotate(interleave(x), p))),
+        "first `deinterleave`|`deinterleave` comes before",
+    ),
+    (
+        checks.neighbours,
+        first(turned(lambda a, b, c, s: (a * s + b * c, a * c - b * s))),
+        "a' comes first",
+    ),
     (checks.neighbours, by_views, "keep the old one"),
     (checks.neighbours, first(with_waves), "are added to x"),
     (
@@ -499,7 +509,7 @@ WRONG = [
     (
         checks.neighbours,
         first(lambda x, p: rotate(deinterleave(x), p)),
-        "stack and flatten",
+        "stack on the last axis",
     ),
     (checks.neighbours, first(lambda x, p: paper(x, -p)), "has the minus"),
     (

@@ -283,7 +283,7 @@ WRONG = [
         lambda v, ids: "banaé",
         r"ids = \[257, 195, 169\]: it gives 'banaé', wanted 'bané'",
     ),
-    (checks.windows, numbers_plus_one, "not its input plus one"),
+    (checks.windows, numbers_plus_one, "not input"),
     (
         checks.windows,
         lambda x, n: (x.unfold(0, n, n)[:-1], x.unfold(0, n, n)[1:]),
@@ -309,6 +309,13 @@ WRONG = [
     ),
     (checks.fewest, merged_by_rank, "what byte-pair encoding gives"),
     (checks.fewest, six_bytes_at_most, "it gives 13, wanted 2"),
+    (checks.windows, lambda x, n: right_windows(x[1:], n), "begin with token 0"),
+    (
+        checks.windows,
+        lambda x, n: [y.reshape(n, -1).T for y in right_windows(x, n)],
+        "here each column is",
+    ),
+    (checks.windows, lambda x, n: [x[i + n] for i in range(0, len(x), n)], "leave a"),
     (checks.windows, late_windows, "a full window is left out"),
     (
         checks.windows,
@@ -337,7 +344,7 @@ WRONG = [
     (
         checks.windows,
         lambda x, n: (x.unfold(0, n, n)[:, :-1], x.unfold(0, n, n)[:, 1:]),
-        "cut one token more",
+        "cut 1 more",
     ),
     (
         checks.windows,
@@ -398,7 +405,7 @@ WRONG = [
     (checks.fewest, no_long_token, "it gives 13, wanted 5"),
     (checks.fewest, by_characters, "no token fits"),
     (checks.fewest, longest_anywhere, "it gives .* wanted"),
-    (checks.fewest, better_greedy, "it gives 5, wanted 4"),
+    (checks.fewest, better_greedy, "the better of both"),
     (checks.fewest, greedy, "ab cde is shorter"),
     (checks.fewest, greedy_from_the_right, "longest token from the end"),
     (checks.fewest, lambda v, text: [b"abc", b"ab"], "wanted 2"),
