@@ -173,7 +173,12 @@ def fewest(answer) -> None:
     one, two, three, long = (x.encode().split() + single for x in lists.split(","))
     texts = (one, "abcab"), (one, "abcde"), (two, "pqrst"), (two, "abcdepqrst")
     more = (two, "cdé"), (one, ""), (three, "ccbbac"), (three, "wxyz")
-    far = (long, "ab" * 13), (long, "abcdefghijklmn"), ([b"a b", *single], "a b")
+    far = (
+        (single, "qwertyuiopasdfghjklzxcvbnmQWER"),
+        (long, "ab" * 13),
+        (long, "abcdefghijklmn"),
+        ([b"a b", *single], "a b"),
+    )
     mistakes = {
         "the longest token at each place isn't always best: for abcde it gives abc d e,"
         " but ab cde is shorter": lambda v, x: greedy(v, x.encode()),
