@@ -2,6 +2,7 @@
 
 import functools
 import statistics
+from collections.abc import Iterable, Iterator
 
 from torch import Tensor, allclose
 
@@ -20,7 +21,7 @@ CABLES = {
 TURNS = {
     "half of it: the sums go round as well": lambda p: p - 1,
     "2 p turns: the last part has p - 1 neighbours to pass": lambda p: 2 * p,
-    "p turns: p - 1 to add up, and then p - 1 to hand round": lambda p: p,
+    "p turns: p - 1 add up, p - 1 hand round (and 2 (p - 1) // p is 1)": lambda p: p,
     "one turn: there are 2 (p - 1)": lambda p: 1,
 }
 
@@ -98,8 +99,8 @@ COLUMNS = {
 def columns(answer) -> None:
     """`answer(d_model, n_heads, n_kv_heads, rank, p)`: (first, end) twice."""
 
-    def two_pairs(*case):
-        found = answer(*case)
+    def two_pairs(d_model, n_heads, n_kv_heads, rank, p):
+        found = answer(d_model, n_heads, n_kv_heads, rank, p)
         pairs = found if isinstance(found, list | tuple) else []
         if any(isinstance(each, slice | range | int | float) for each in pairs):
             raise Mistake("columns: give two pairs of numbers, (first, end) twice")
@@ -137,7 +138,8 @@ def parts(answer) -> None:
         return [*x.chunk(p, 1)], [*weight.chunk(p)], 5 + draw(c, seed=p + 2)
 
     def added(xs, weights, bias):
-        found = answer(xs, weights, bias)
+        found = answer([*xs], [*weights], bias)
+        found = [*found] if isinstance(found, Iterator) else found
         if isinstance(found, Tensor) and found.dim() < 3:
             raise Mistake("parts: one tensor: give a list, what each rank gives")
         if not isinstance(found, list | tuple | Tensor):
@@ -147,15 +149,13 @@ def parts(answer) -> None:
         for rank, part in enumerate(found):
             rest = (part - xs[rank] @ weights[rank]).detach()
             if not allclose(rest, rest[:1].expand_as(rest), atol=1e-4):
-                own = f"xs[{rank}] and weights[{rank}]"
-                raise Mistake(f"parts: rank {rank} has only {own}")
+                own = f"xs[{rank}] @ weights[{rank}], with a bias or without"
+                raise Mistake(f"parts: rank {rank} gives another thing than {own}")
         return sum(found)
 
     tried = added if callable(answer) else answer
     cases = [case(2, 3, 2, 3), case(2, 2, 3, 2), case(3, 4, 2, 5), case(2, 3, 2, 1)]
-    one = draw(1, 2)
-    alike = [one] * 3, [draw(2, 4)] * 3, 10 + draw(4)
-    cases.append(alike)
+    cases.append(([draw(1, 2)] * 3, [draw(2, 4)] * 3, 10 + draw(4)))
     wrong = {words: functools.partial(total, times=f) for words, f in BIASES.items()}
     compare(tried, total, cases, wrong, "parts: the bias once, however many ranks")
 
@@ -179,7 +179,10 @@ def equal_work(answer) -> None:
     def in_order(p):
         if (pairs := answer(p)) is None:
             return None
-        pairs = sorted(sorted(int(piece) for piece in pair) for pair in pairs)
+        pairs = pairs.tolist() if isinstance(pairs, Tensor) else pairs
+        if not all(isinstance(pair, Iterable) for pair in pairs):
+            raise Mistake("equal_work: give a list of pairs, one for each rank")
+        pairs = sorted(sorted(pair) for pair in pairs)
         pieces, wanted = sorted(sum(pairs, [])), [*range(2 * p)]
         if pieces != wanted or {*map(len, pairs)} != {2}:
             said = f"two pieces of {wanted}, counted from 0, for each rank: not {pairs}"
@@ -190,7 +193,6 @@ def equal_work(answer) -> None:
             raise Mistake(f"equal_work: for p = {p} the work is not equal: {work}")
         return pairs
 
-    tried = in_order if callable(answer) else answer
-    cases = [(1,), (2,), (5,), (8,)]
+    tried, cases = in_order if callable(answer) else answer, [(1,), (2,), (5,), (8,)]
     praise = "equal_work: an early piece and a late one, 2 p + 1 blocks for each rank"
     compare(tried, right, cases, PIECES, praise)

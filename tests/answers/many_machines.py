@@ -50,6 +50,7 @@ RIGHT = [
             y + b * (r == len(xs) - 1) for r, y in enumerate(products(xs, ws, b))
         ],
     ),
+    (checks.parts, lambda *case: (part for part in right_parts(*case))),
     (checks.equal_work, lambda p: [(2 * p - 1 - r, r) for r in range(p)][::-1]),
     (checks.equal_work, lambda p: torch.tensor([(r, 2 * p - 1 - r) for r in range(p)])),
 ]
@@ -157,7 +158,7 @@ WRONG = [
         lambda xs, ws, b: (
             [torch.cat(xs, 1) @ torch.cat(ws) + b] + [0 * b] * (len(xs) - 1)
         ),
-        "rank 0 has only",
+        "rank 0 gives another",
     ),
     (
         checks.ring_seconds,
@@ -183,7 +184,7 @@ WRONG = [
         lambda xs, ws, b: [
             sum(products(xs, ws, b)[: r + 1]) + b / len(xs) for r in range(len(xs))
         ],
-        "rank 1 has only",
+        "rank 1 gives another",
     ),
     (checks.parts, lambda *case: right_parts(*case)[1:], "2 parts for 3 ranks"),
     (
@@ -197,6 +198,8 @@ WRONG = [
     (checks.equal_work, lambda p: [(r, r + p) for r in range(p)], "every p-th"),
     (checks.equal_work, lambda p: [(r + 1, 2 * p - r) for r in range(p)], "from 0"),
     (checks.equal_work, lambda p: [(r, r) for r in range(p)], "for each rank"),
+    (checks.equal_work, lambda p: [*range(2 * p)], "a list of pairs"),
+    (checks.equal_work, lambda p: [(r, 2 * p - 0.5 - r) for r in range(p)], "counted"),
     (checks.equal_work, lambda p: [(r, 2 * p - r) for r in range(p)], "for each rank"),
     (checks.equal_work, lambda p: [(r, p - 1 - r) for r in range(p)], "for each rank"),
     (checks.equal_work, lambda p: [range(2 * p)] + [()] * (p - 1), "for each rank"),
