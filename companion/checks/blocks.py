@@ -9,15 +9,8 @@ import torch
 from torch.nn.functional import layer_norm
 
 from ..blocks import ACTIVATIONS, gelu, gelu_sigmoid, gelu_tanh
-from .compare import Mistake, compare, draw
-
-
-def hinted(hint: str, *compared) -> None:
-    """`compare`, with a hint for an answer that stops because sizes don't match."""
-    try:
-        compare(*compared)
-    except Mistake as wrong:
-        raise Mistake(f"{wrong}{hint * ('must match' in str(wrong))}") from None
+from .compare import compare, draw
+from .explained import hinted
 
 
 def channel_norm(answer) -> None:
@@ -51,10 +44,6 @@ def channel_norm(answer) -> None:
         "the variance is of the differences from the mean, not of x": wrong(of_x=1),
         "the variance is the mean of the squares, not the sum": wrong(n=lambda c: 1),
         "`std` and `var` divide by c - 1: here it is by c": wrong(n=lambda c: c - 1),
-        "two things: `std` and `var` divide by c - 1, here it is by c; and eps"
-        " belongs inside the root": wrong(n=lambda c: c - 1, root=outside),
-        "eps is outside the root: it is added to the variance": wrong(root=outside),
-        "eps is missing or fixed: it is an argument": wrong(root=lambda v, e: v.sqrt()),
         "divide by the root of the variance, not by it": wrong(root=lambda v, e: v + e),
         "the mean is not taken off: this is RMSNorm with a bias": wrong(middle=0),
         "x itself is divided: take its mean off first": wrong(whole=1),
@@ -64,9 +53,17 @@ def channel_norm(answer) -> None:
         "the gain is not used": after(lambda z, g, b: z + b),
         "neither gain nor bias is used": after(lambda z, g, b: z),
     }
+    roots = {
+        "eps is outside the root: it is added to the variance": outside,
+        "eps is missing or fixed: it is an argument": lambda v, e: v.sqrt(),
+    }
+    for said, root in roots.items():
+        both = f"two things: `std` and `var` divide by c - 1, here it is by c; {said}"
+        mistakes |= {said: wrong(root=root), both: wrong(n=lambda c: c - 1, root=root)}
     praise = "channel_norm: the features decide what is averaged, not the last axis"
     hint = " (what belongs to c must stand on axis 1: `keepdim=True`, `gain[:, None]`)"
-    hinted(hint, answer, right, [case(2, 7, 3, 3), case(3, 8, 6, 2)], mistakes, praise)
+    cases = [case(2, 7, 3, 3), case(3, 8, 6, 2)]
+    hinted(hint, compare, answer, right, cases, mistakes, praise)
 
 
 def swiglu(answer) -> None:
@@ -105,13 +102,14 @@ def swiglu(answer) -> None:
         mistakes[k] = lambda x, u, g, d, f=f: f(x @ u, x @ g) @ d
     praise = "swiglu: a gate that each token sets for itself"
     hint = " (`*` and `@` go from left to right: has each product its brackets?)"
-    hinted(hint, answer, right, [case(3, 4, 6), case(5, 2, 7)], mistakes, praise)
+    cases = [case(3, 4, 6), case(5, 2, 7)]
+    hinted(hint, compare, answer, right, cases, mistakes, praise)
 
 
 class Part(partial):
     """A layer or a norm for `third_block`."""
 
-    def __call__(self, x, **_):
+    def __call__(self, x, *_, **__):
         return self.func(x)
 
     def __repr__(self):
@@ -149,6 +147,7 @@ def third_block(answer) -> None:
         "both branches go through norms[0]: each has its own": block(order=(0, 0)),
         "both branches go through norms[1]: each has its own": block(order=(1, 1)),
         "attention comes first": lambda x, a, w, n: whole(x, w, a, n),
+        "attention is used twice": lambda x, a, w, n: whole(x, a, a, n),
         "the sum is normed at the end": lambda x, a, w, n: n[1](whole(x, a, w, n)),
         side: lambda x, a, w, n: x + n[0](a(x)) + n[1](w(x)),
         f"{side}, added to x": lambda x, a, w, n: x + n[1](w(n[0](a(x)))),
@@ -174,6 +173,7 @@ def fold(answer) -> None:
     weights["the gain is of the inputs, not the outputs"] = lambda g, w: w * g[:, None]
     weights["the weight comes back transposed"] = lambda g, w: w.T * g
     weights["the gain is a factor: it is not added"] = lambda g, w: w + g
+    weights["the gain is a factor: do not divide by it"] = lambda g, w: w / g
     offsets = {
         "": lambda g, b, w, o: o + w @ b,
         "the bias of the norm is lost": lambda g, b, w, o: o,

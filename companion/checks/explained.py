@@ -18,3 +18,11 @@ def explained(answer, kind, words):
             return Mistake(words)
 
     return run if callable(answer) else answer
+
+
+def hinted(hint: str, compare, *compared) -> None:
+    """`compare`, with a hint for an answer that stops because sizes don't match."""
+    try:
+        compare(*compared)
+    except Mistake as wrong:
+        raise Mistake(f"{wrong}{hint * ('must match' in str(wrong))}") from None

@@ -114,6 +114,7 @@ RIGHT = [
     (checks.third_block, third),
     (checks.third_block, with_a_mask),
     (checks.third_block, in_a_loop),
+    (checks.third_block, lambda x, a, w, n: third(x, lambda y: a(y, None), w, n)),
     (checks.third_block, on_a_copy),
     (checks.fold, lambda g, b, w, o: (w * g, o + w @ b)),
     (checks.fold, lambda g, b, w, o: [w @ torch.diag(g), w @ b + o]),
@@ -342,7 +343,16 @@ WRONG = [
     (checks.channel_norm, of_x, "differences from the mean"),
     (checks.channel_norm, reshaped, "does not swap"),
     (checks.channel_norm, over(1, unbiased=True), "divide by c - 1"),
-    (checks.channel_norm, by_std, "two things: .* inside the root"),
+    (checks.channel_norm, by_std, "two things: .* outside the root"),
+    (
+        checks.channel_norm,
+        lambda x, g, b, eps: (
+            g[:, None] * (x - x.mean(1, True)) / x.std(1, keepdim=True) + b[:, None]
+        ),
+        "two things: .* eps is missing",
+    ),
+    (checks.third_block, lambda x, a, w, n: third(x, a, a, n), "used twice"),
+    (checks.fold, lambda g, b, w, o: (w / g, o + w @ b), "do not divide"),
     (checks.channel_norm, divided_by(lambda v, eps: v.sqrt() + eps), "is outside"),
     (checks.channel_norm, divided_by(lambda v, eps: v.sqrt()), "eps is missing"),
     (checks.channel_norm, divided_by(lambda v, eps: (v + 1e-5).sqrt()), "or fixed"),
