@@ -21,10 +21,10 @@ def merge_all(answer) -> None:
         weights = (scores - largest.clamp(min=-1e30)).exp()
         return largest, weights.sum(-1, keepdim=True), weights @ values
 
-    def right(largest, totals, outs, power=1):
+    def right(largest, totals, outs, powers=(1, 1)):
         shrink = (largest - largest.amax(0).clamp(min=-1e30)).exp()
-        total = (shrink**power * totals).sum(0)
-        return (shrink**power * outs).sum(0) / total.clamp(min=1)
+        total = (shrink ** powers[0] * totals).sum(0)
+        return (shrink ** powers[1] * outs).sum(0) / total.clamp(min=1)
 
     def careless(largest, totals, outs):
         shrink = (largest - largest.amax(0)).exp()
@@ -46,8 +46,11 @@ def merge_all(answer) -> None:
     def one_for_all(largest, totals, outs):
         return no_maximum(largest, totals, outs, largest.max().clamp(min=-1e30))
 
-    def cut_below(largest, totals, outs):
-        return no_maximum(largest, totals, outs, largest.amax(0).clamp(min=0))
+    def cut_below(largest, totals, outs, lowest=0):
+        return no_maximum(largest, totals, outs, largest.amax(0).clamp(min=lowest))
+
+    def no_keys_at_0(largest, totals, outs):
+        return right(largest.masked_fill(largest == -math.inf, 0), totals, outs)
 
     def undivided(largest, totals, outs):
         return ((largest - largest.amax(0).clamp(min=-1e30)).exp() * outs).sum(0)
@@ -75,7 +78,7 @@ def merge_all(answer) -> None:
         ],
         {
             "a query without any key gives NaN: -inf minus -inf is no number": careless,
-            "a piece without keys gives NaN: -inf minus -inf is no number": in_order,
+            "two pieces without keys give NaN: -inf minus -inf is no number": in_order,
             "the mean of the pieces' answers: a piece with larger scores counts more": (
                 lambda _, totals, outs: (outs / totals.clamp(min=1e-9)).mean(0)
             ),
@@ -83,11 +86,19 @@ def merge_all(answer) -> None:
             "one largest for all queries: each query has its own": one_for_all,
             "the largest is held above some number: where all scores lie below it, all"
             " exponentials are 0; change it only where it is -inf": cut_below,
+            "the largest is held above some number, if a low one: where all scores lie"
+            " below it, all is 0": functools.partial(cut_below, lowest=-1e4),
+            "a piece without keys has a largest of 0 here: where all other scores lie"
+            " far below it, they vanish": no_keys_at_0,
+            "only the sums are shrunk: the outputs have had the same largest score"
+            " subtracted": functools.partial(right, powers=(1, 0)),
+            "only the outputs are shrunk: the sums have had the same largest score"
+            " subtracted": functools.partial(right, powers=(0, 1)),
             "the answer is not divided by the sum of all pieces": undivided,
             "the pieces' means are weighted by the largest scores alone: a piece counts"
             " by its whole sum": by_largest,
             "the pieces are added as they are: each has had another largest score"
-            " subtracted": lambda *case: right(*case, power=0),
+            " subtracted": functools.partial(right, powers=(0, 0)),
         },
         "merge_all: one largest score for all, then sums",
     )
@@ -108,13 +119,19 @@ class Largest(TorchDispatchMode):
 def linear_attention(answer) -> None:
     """`answer(queries, keys, values, directions)`: Performer's guess, (t d)."""
 
-    def right(q, k, v, r, root=0.25, half=0.5, own=True, power=1, total=True):
+    def right(q, k, v, r, root=0.25, half=0.5, own=True, power=1):
         q, k = q / q.shape[-1] ** root, k / k.shape[-1] ** root
         phi_q = (q @ r.T - half * q.square().sum(-1, keepdim=True)).exp()
         lengths = k.square().sum(-1, keepdim=True) ** power
         phi_k = (k @ r.T - (half * lengths if own else 0)).exp()
-        out = phi_q @ (phi_k.T @ v)
-        return out / (phi_q @ phi_k.sum(0))[:, None] if total else out / len(r)
+        return phi_q @ (phi_k.T @ v) / (phi_q @ phi_k.sum(0))[:, None]
+
+    def features(x, r):
+        x = x / x.shape[-1] ** 0.25
+        return (x @ r.T - x.square().sum(-1, keepdim=True) / 2).exp()
+
+    def undivided(q, k, v, r, by=lambda k, r: 1):
+        return features(q, r) @ (features(k, r).T @ v) / by(k, r)
 
     def early(q, k, v, r):
         lengths = k.square().sum(-1, keepdim=True) / 2
@@ -123,10 +140,8 @@ def linear_attention(answer) -> None:
         return phi_q @ (phi_k.T @ v) / (phi_q @ phi_k.sum(0))[:, None]
 
     def by_sums(q, k, v, r):
-        q, k = q / q.shape[-1] ** 0.25, k / k.shape[-1] ** 0.25
-        phi_q = (q @ r.T - q.square().sum(-1, keepdim=True) / 2).exp()
-        phi_k = (k @ r.T - k.square().sum(-1, keepdim=True) / 2).exp()
-        return phi_q @ (phi_k.T @ v) / (phi_q.sum(-1) * phi_k.sum())[:, None]
+        sums = features(q, r).sum(-1) * features(k, r).sum()
+        return undivided(q, k, v, r) / sums[:, None]
 
     def exact(q, k, v, r):
         return torch.softmax(q @ k.T / q.shape[-1] ** 0.5, -1) @ v
@@ -171,8 +186,12 @@ def linear_attention(answer) -> None:
             "all of |k|² is subtracted: half of it": other(half=1),
             "half of |k| is subtracted: half of its square": other(power=0.5),
             "the answers are not divided: the weights of a query must sum to 1": (
-                other(total=False)
+                undivided
             ),
+            "the answers are divided by the number of features: the weights of a query"
+            " must sum to 1": functools.partial(undivided, by=lambda k, r: len(r)),
+            "the answers are divided by the number of keys: the weights of a query must"
+            " sum to 1": functools.partial(undivided, by=lambda k, r: len(k)),
         },
         "linear_attention: one sum over the keys serves all queries",
     )

@@ -5,7 +5,7 @@ import itertools
 
 import torch
 
-from .compare import Mistake, compare, draw
+from .compare import Mistake, compare, describe, draw
 
 
 def block_operations(answer) -> None:
@@ -19,50 +19,54 @@ def block_operations(answer) -> None:
     def other(**changed):
         return functools.partial(right, **changed)
 
+    def keys(width):
+        return lambda t, d, h, n, f: right(t, d, h, n, f, kv=width(d, h, n))
+
+    def mixing(share):
+        return lambda t, d, h, n, f: right(t, d, h, n, f, scores=2 * share(h, n))
+
     compare(
         answer,
         right,
         [(4, 8, 2, 1, 24), (7, 12, 6, 2, 30), (100, 96, 12, 4, 256)],
         {
-            "only multiplications are counted: each comes with an addition": (
-                other(each=1)
-            ),
-            "two matrices of the feed-forward layer: a gated one has three": (
-                other(gated=2)
-            ),
+            "multiplications alone: each comes with an addition": other(each=1),
+            "two matrices of feed-forward: a gated one has three": other(gated=2),
             "the hidden layer is 4 d_model wide here: it has d_hidden features": (
                 lambda t, d, h, n_kv, f: right(t, d, h, n_kv, 4 * d)
+            ),
+            "scores and mixing are missing: two products of (t, t)": other(scores=0),
+            "scores and mixing of one head: all have them": mixing(lambda h, n: 1 / h),
+            "this is the first table's block: fewer keys and a gated layer are new": (
+                lambda t, d, h, n_kv, f: right(t, d, h, h, 4 * d, gated=2)
+            ),
+            "a head of keys is d_model wide here: it has"
+            " d_model / n_heads features": keys(lambda d, h, n: d * n),
+            "the products with weights are those of one token: t go through them": (
+                lambda t, *sizes: (
+                    right(t, *sizes) - (t - 1) * right(1, *sizes, scores=0)
+                )
             ),
             "half of the scores and mixing: these are two products of (t, t), and a"
             " mask saves nothing": other(scores=1),
             "three products of attention are counted: values are not multiplied with"
             " keys": other(scores=3),
             "the output projection is missing": other(q=1),
-            "only the keys are shared here: values have n_kv_heads, too": (
-                other(q=3, v=0)
+            "only the keys are shared: values have n_kv_heads, too": other(q=3, v=0),
+            "keys and values are as wide as queries here: they"
+            " have n_kv_heads heads": other(q=4, k=0, v=0),
+            "keys and values have one head here: they have n_kv_heads": keys(
+                lambda d, h, n: d // h
             ),
-            "keys and values are as wide as queries here: they have n_kv_heads heads": (
-                other(q=4, k=0, v=0)
-            ),
-            "keys and values have one head here: they have n_kv_heads": (
-                lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, kv=d // h)
-            ),
-            "the share is upside down: keys have n_kv_heads / n_heads of the width": (
-                lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, kv=d * h // n_kv)
-            ),
-            "d_model is divided by n_kv_heads: a head has d_model / n_heads features": (
-                lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, kv=d // n_kv)
-            ),
+            "the share is upside down: keys have n_kv_heads /"
+            " n_heads of the width": keys(lambda d, h, n: d * h // n),
+            "d_model is divided by n_kv_heads: a head has"
+            " d_model / n_heads features": keys(lambda d, h, n: d // n),
             "forward and backward: only forward is asked for": other(each=6),
-            "keys and values cost nothing here: n_kv_heads // n_heads is 0": (
-                other(k=0, v=0)
-            ),
-            "the scores are counted once for each head: heads share the width": (
-                lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, scores=2 * h)
-            ),
-            "the scores shrink with the heads of keys: every query head has its own": (
-                lambda t, d, h, n_kv, f: right(t, d, h, n_kv, f, scores=2 * n_kv / h)
-            ),
+            "n_kv_heads // n_heads is 0: keys cost nothing here": other(k=0, v=0),
+            "scores once for each head: heads share the width": mixing(lambda h, n: h),
+            "the scores shrink with the heads of keys: every"
+            " query head has its own": mixing(lambda h, n: n / h),
         },
         "block_operations: projections, scores and mixing, a gated layer",
     )
@@ -92,6 +96,10 @@ def accumulated(answer) -> None:
 
     def mean(x, r, real):
         return x[r].sum() / r.sum().clamp(min=1)
+
+    def text_means(x, r, real):
+        means = (x * r).sum(1) / r.sum(1).clamp(min=1)
+        return means.sum() / sum(map(len, real))
 
     def running(surprises, real):
         counts = [int(r.sum()) for r in real]
@@ -125,7 +133,17 @@ def accumulated(answer) -> None:
         losses = answer(surprises, real)
         if isinstance(losses, torch.Tensor) and losses.dim():
             raise Mistake("accumulated: give a list with a loss for each piece")
+        if not isinstance(losses, list | tuple | torch.Tensor | None):
+            raise Mistake(
+                "accumulated: give a list with a loss for each piece, not "
+                + describe(losses)
+            )
         if isinstance(losses, list | tuple):
+            if len(losses) != len(real):
+                raise Mistake(
+                    f"accumulated: {len(real)} pieces came and {len(losses)} losses are"
+                    " given: each piece has one, a piece of padding alone, too"
+                )
             for loss, x, r in zip(losses, surprises, real, strict=False):
                 check_gradient(loss, x, r)
             losses = [float(torch.as_tensor(loss).detach()) for loss in losses]
@@ -150,6 +168,12 @@ def accumulated(answer) -> None:
             ),
             "a piece of padding alone has no mean: divide its sum": (
                 each(lambda x, r, real: share(x, r, real) * r.sum() / r.sum())
+            ),
+            "a piece is weighed by its texts: weigh it by its real tokens": (
+                each(lambda x, r, real: mean(x, r, real) * len(x) / sum(map(len, real)))
+            ),
+            "each text's mean counts alike: divide its sum by all real tokens": (
+                each(text_means)
             ),
             "padding is counted: leave out what is not real": (
                 each(lambda x, r, real: x.sum() / sum(r.numel() for r in real))

@@ -57,6 +57,16 @@ def no_maximum(largest, totals, outs):
     return torch.where(total > 0, (grow * outs).sum(0) / total, 0.0)
 
 
+def shrunk(which):
+    def merge(largest, totals, outs):
+        shrink = (largest - largest.amax(0).clamp(min=-1e30)).exp()
+        total = shrink * totals if which == "totals" else totals
+        out = shrink * outs if which == "outs" else outs
+        return out.sum(0) / total.sum(0).clamp(min=1)
+
+    return merge
+
+
 def one_maximum(largest, totals, outs):
     top = largest.max().clamp(min=-1e30)
     return no_maximum(largest - top, totals, outs)
@@ -221,13 +231,13 @@ WRONG = [
         lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) - 2 * t * d * d,
         "output projection is missing",
     ),
-    (checks.merge_all, merge_two_at_a_time, "a piece without keys"),
+    (checks.merge_all, merge_two_at_a_time, "two pieces without keys"),
     (checks.merge_all, no_maximum, "exp overflows"),
     (checks.merge_all, one_maximum, "each query has its own"),
     (checks.merge_all, softmax_of_largest, "by its whole sum"),
     (checks.merge_all, clamped(0), "above some number"),
-    (checks.merge_all, clamped(-300), r"at \[0, 0\] it gives 0"),
-    (checks.merge_all, clamped(-10_000), "it gives 0"),
+    (checks.merge_all, clamped(-300), "if a low one"),
+    (checks.merge_all, clamped(-10_000), "if a low one"),
     (
         checks.accumulated,
         parts(
@@ -339,11 +349,89 @@ WRONG = [
         lambda largest, totals, outs: right_merge(
             largest.masked_fill(largest == -torch.inf, 0), totals, outs
         ),
-        "wanted",
+        "largest of 0 here",
     ),
     (
         checks.accumulated,
         lambda surprises, real: torch.cat(surprises).mean(),
         "stops with RuntimeError",
+    ),
+    (checks.merge_all, shrunk("totals"), "only the sums are shrunk"),
+    (checks.merge_all, shrunk("outs"), "only the outputs are shrunk"),
+    (
+        checks.accumulated,
+        lambda xs, real: [
+            x[r].mean().nan_to_num() * len(x) / sum(map(len, xs))
+            for x, r in zip(xs, real, strict=True)
+        ],
+        "weighed by its texts",
+    ),
+    (
+        checks.accumulated,
+        lambda xs, real: [
+            ((x * r).sum(1) / r.sum(1).clamp(min=1)).sum() / sum(map(len, xs))
+            for x, r in zip(xs, real, strict=True)
+        ],
+        "each text's mean",
+    ),
+    (
+        checks.accumulated,
+        lambda xs, real: [
+            loss
+            for loss, r in zip(right_losses(xs, real), real, strict=True)
+            if r.any()
+        ],
+        "4 pieces came and 3 losses",
+    ),
+    (
+        checks.accumulated,
+        lambda *case: (loss for loss in right_losses(*case)),
+        "give a list",
+    ),
+    (
+        checks.linear_attention,
+        with_features(lambda q, k, v: q @ (k.T @ v)),
+        "not divided",
+    ),
+    (
+        checks.linear_attention,
+        with_features(lambda q, k, v: q @ (k.T @ v) / q.shape[1]),
+        "number of features",
+    ),
+    (
+        checks.linear_attention,
+        with_features(lambda q, k, v: q @ (k.T @ v) / len(k)),
+        "number of keys",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) - 4 * t * t * d,
+        "scores and mixing are missing",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: (
+            right_operations(t, d, h, kv, f) - 4 * t * t * d + 4 * t * t * d / h
+        ),
+        "of one head",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: 24 * t * d * d + 4 * t * t * d,
+        "first table's block",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: (
+            right_operations(t, d, h, kv, f) + 4 * t * d * kv * (d - d // h)
+        ),
+        "a head of keys is d_model wide",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: (
+            4 * d * d + 4 * d * d * kv / h + 4 * t * t * d + 6 * d * f
+        ),
+        "those of one token",
     ),
 ]
