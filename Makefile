@@ -19,13 +19,15 @@ SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NPM := mathjax@3.2.2 reveal.js@5.2.1
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: help lab test data notebooks browser train chat bench tables seeds fuzz mutants \
-	assignment classroom guide site slides pages pictures lock clean
+.PHONY: help lab test data notebooks browser train explore chat bench tables seeds fuzz \
+	mutants assignment classroom guide site slides pages pictures links lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
 		while IFS='|' read -r name what; do printf 'make %-10s %s\n' "$$name" "$$what"; done
 
+# JupyterLab's question about its news would cover the first picture.
+lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/docs/jupyter$(JUPYTER_CONFIG_PATH:%=:%)
 lab: data ## open the course in JupyterLab
 	$(PYTHON) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks/00_tokens.ipynb \
 		$$(test "$$(id -u)" = 0 && echo --allow-root)
@@ -45,13 +47,16 @@ data: $(VENV)/ready ## set up: the environment, and the data in the cache
 	@$(PYTHON) -m companion
 
 notebooks: data ## run the notebooks and store their outputs; ONE=05_training for one
-	$(PYTHON) tests/execute.py $(if $(ONE),notebooks/$(ONE).ipynb,$(NOTEBOOKS))
+	$(PYTHON) tests/tools/execute.py $(if $(ONE),notebooks/$(ONE).ipynb,$(NOTEBOOKS))
 
 browser: data ## run the notebooks in JupyterLab under Chromium, with screenshots
-	$(PYTHON) tests/browser.py
+	$(PYTHON) tests/tools/browser.py
 
 train: data ## train for ten minutes, and go on where it was stopped
 	$(PYTHON) -m companion train --recipe long
+
+explore: data ## see into chapter 05's model in a browser, in one file that works offline
+	@$(PYTHON) -m companion explore
 
 chat: data ## talk with the published model of chapter 12 in the terminal
 	@$(PYTHON) -m companion chat
@@ -60,24 +65,24 @@ bench: data ## measure training and decoding against what others would use
 	-$(PYTHON) -m pip install --quiet --editable .[bench]
 	$(PYTHON) tests/benchmarks/bench.py
 
-tables: ## write what `make bench` measured into the README's tables
+tables: ## write what `make bench` measured into docs/speed.md and the README
 	$(PYTHON) tests/benchmarks/tables.py
 
 seeds: data ## run the chapters with other seeds; N=3 seeds, ONE=05 for one chapter
-	$(PYTHON) tests/seeds.py -n $(or $(N),3) $(ONE)
+	$(PYTHON) tests/tools/seeds.py -n $(or $(N),3) $(ONE)
 
 fuzz: data ## try random models, caches, cuts and interruptions for ten minutes
-	$(PYTHON) tests/fuzz.py
+	$(PYTHON) tests/tools/fuzz.py
 
 mutants: data ## put small faults into the package and see which no test notices
 	$(PYTHON) -m pip install --quiet --constraint requirements.lock --editable .[mutants]
-	$(PYTHON) tests/mutants.py $(ONE)
+	$(PYTHON) tests/tools/mutants.py $(ONE)
 
 assignment: classroom-extra ## write the exercises as an nbgrader course to build/course/
-	$(PYTHON) tests/assignment.py
+	$(PYTHON) tests/tools/assignment.py
 
 classroom: classroom-extra ## hold such a course: hand in, grade, give feedback
-	$(PYTHON) tests/classroom.py
+	$(PYTHON) tests/tools/classroom.py
 
 # Without the network it is enough that all is installed.
 .PHONY: classroom-extra
@@ -86,7 +91,7 @@ classroom-extra: data
 		--no-build-isolation --editable .[classroom]
 
 guide: data ## renew the mistakes in the teacher's guide from the checks
-	$(PYTHON) tests/guide.py
+	$(PYTHON) tests/tools/guide.py
 
 site: slides ## build the site in build/site/: chapters, reference, search, slides
 	$(PYTHON) docs/assemble.py
@@ -96,14 +101,18 @@ site: slides ## build the site in build/site/: chapters, reference, search, slid
 slides: build/npm/ready ## write a deck for each chapter to build/slides/
 	$(PYTHON) docs/slides.py
 
-pages: site ## visit every page of the site and every slide in Chromium
-	$(PYTHON) tests/pages.py
+pages: site ## visit the site, the slides and `make explore`'s page in Chromium
+	$(PYTHON) tests/tools/pages.py
+	$(PYTHON) tests/tools/explore.py
 
-pictures: data ## renew the README's pictures from chapter 05
-	$(PYTHON) tests/pictures.py
+pictures: data ## renew the site's first pictures from chapter 05
+	$(PYTHON) tests/tools/pictures.py
+
+links: $(VENV)/ready ## put this clone's own remote into the addresses of docs/install.md
+	$(PYTHON) tests/tools/links.py
 
 lock: data ## pin every package anew, within the bounds of pyproject.toml
-	$(PYTHON) tests/lock.py
+	$(PYTHON) tests/tools/lock.py
 
 clean: ## remove the environment and what was built; the data cache stays
 	rm -rf $(VENV) build

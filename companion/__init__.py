@@ -16,78 +16,26 @@ from .data import batches, pack, split, tiny_shakespeare
 from .tokenizers import BPETokenizer, CharTokenizer, gpt2_tokenizer, train_bpe
 from .dates import date_batches, dates
 from .block_attention import block_attention
-from .attention import (
-    MultiHeadAttention,
-    attention,
-    attention_weights,
-    causal_mask,
-    fused_attention,
-    padding_mask,
-    softmax,
-)  # after the module `companion.attention`, so that the name is the function
-from .positions import (
-    ALiBi,
-    LearnedPositions,
-    Positions,
-    RelativeBias,
-    RotaryPositions,
-    SinusoidalPositions,
-    alibi,
-    alibi_slopes,
-    deinterleave,
-    interleave,
-    relative_buckets,
-    rotary,
-    rotate,
-    sinusoidal,
-)
-from .cache import (
-    Cache,
-    ConcatenatingCache,
-    Int8Cache,
-    Place,
-    PreallocatedCache,
-    RaggedCache,
-    SlidingWindowCache,
-    quantize,
-)
-from .blocks import (
-    Block,
-    CrossBlock,
-    FeedForward,
-    GatedFeedForward,
-    LayerNorm,
-    RMSNorm,
-    gelu,
-    gelu_sigmoid,
-    gelu_tanh,
-    squared_relu,
-)
-from .models import GPT, GPTConfig, Stack
+from .positions import ALiBi, LearnedPositions, Place, Positions, RelativeBias
+from .positions import RotaryPositions, SinusoidalPositions, alibi, apply_rotary
+from .positions import deinterleave, interleave, relative_buckets
+from .positions import rotary, rotate, sinusoidal
+from .attention import MultiHeadAttention, attention_weights, causal_mask
+from .attention import attention, padding_mask, softmax  # now `attention` is no module
+from .cache import Cache, ConcatenatingCache, Int8Cache, PreallocatedCache, quantize
+from .serving_caches import RaggedCache, SlidingWindowCache
+from .blocks import Block, FeedForward, GatedFeedForward, LayerNorm, PostNormBlock
+from .blocks import RMSNorm, gelu, gelu_tanh, squared_relu
+from .models import GPT, GPTConfig
 from .encoder_decoder import TRANSFORMER_BASE, EncoderDecoder
-from .optimizers import (
-    AdamW,
-    Muon,
-    clip_gradients,
-    muon,
-    noam,
-    orthogonalize,
-    warmup_cosine,
-    warmup_linear,
-)
+from .optimizers import AdamW, Muon, muon, orthogonalize
+from .optimizers import noam, warmup_cosine, warmup_linear
 from .training import bits_per_character, evaluate, next_token_loss, train
 from .checkpoints import load_checkpoint, save_checkpoint
 from .recipes import RECIPES, Recipe
-from .runs import run
-from .sampling import (
-    beam_search,
-    generate,
-    greedy,
-    min_p,
-    sample,
-    temperature,
-    top_k,
-    top_p,
-)
-from .speculation import LookUp, Smaller, speculate
+from .runs import train_recipe
+from .sampling import beam_search, generate, greedy, sample
+from .sampling import min_p, temperature, top_k, top_p
+from .speculation import PromptLookup, speculate
 from .serving import Request, Server
+from .explore import explore  # now `explore` is no module

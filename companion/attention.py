@@ -1,23 +1,19 @@
 """Attention: softmax, masks, one attention, many heads. Chapters 01 and 02."""
 
+import itertools
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange, repeat
+from einops import rearrange
 from torch import Tensor, nn
 
-from .block_attention import block_attention
-from .inputs import (
-    check_attention,
-    check_features,
-    check_name,
-    check_tensor,
-    check_whole,
-)
+from .block_attention import block_attention, check_attention
+from .inputs import check_name, check_tensor, check_whole
+from .positions import apply_rotary
 
 ENGINES = ("fused", "explicit", "blocks")
+CAUSAL = "causal"  # `causal_mask`, said without a table
 
 
 def softmax(scores: Tensor, dim: int = -1) -> Tensor:
@@ -25,11 +21,8 @@ def softmax(scores: Tensor, dim: int = -1) -> Tensor:
 
     The maximum is subtracted first, so the largest term is e^0 = 1 and the sum is at
     least 1: the clamp below acts only on rows in which nothing may be attended.
-    Raises ValueError for what is not floats, and for an axis that is not there.
     """
     check_tensor("floats", "...", scores=scores)
-    if dim not in range(-scores.dim(), scores.dim()):
-        raise ValueError(f"dim is {dim!r}; scores have axes 0 to {scores.dim() - 1}")
     if not scores.numel():
         return scores
     lowest = torch.finfo(scores.dtype).min
@@ -55,105 +48,73 @@ def causal_mask(n_queries: int, n_keys: int | None = None, device=None) -> Tenso
 def padding_mask(lengths: Tensor, n_keys: int) -> Tensor:
     """(b 1 1 s): True at the first `lengths` (b) keys of each sequence.
 
-    Raises ValueError for lengths outside 0 to n_keys; they are read on the CPU alone,
-    since elsewhere that would wait for the device.
+    Raises ValueError for lengths outside 0 to n_keys. Only lengths on the CPU are
+    read: elsewhere the reading would wait for the device.
     """
     check_tensor("integers", "b", lengths=lengths)
-    check_whole(0, n_keys=n_keys)
-    if lengths.is_cpu and len(lengths):
-        if not 0 <= int(lengths.min()) <= int(lengths.max()) <= n_keys:
-            raise ValueError(
-                f"lengths {lengths.tolist()} do not lie within 0 to {n_keys}"
-            )
+    if lengths.is_cpu and bool(((lengths < 0) | (lengths > n_keys)).any()):
+        raise ValueError(f"lengths {lengths.tolist()} do not lie within 0 to {n_keys}")
     keys = torch.arange(n_keys, device=lengths.device)
     return rearrange(keys < lengths[:, None], "b s -> b 1 1 s")
 
 
-def attention_weights(
-    queries: Tensor,
-    keys: Tensor,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-) -> Tensor:
-    """How much each query attends to each key: softmax(Q Kᵀ / √d + bias).
+def attention_weights(queries: Tensor, keys: Tensor, mask=None) -> Tensor:
+    """How much each query attends to each key: softmax(Q Kᵀ / √d).
 
-    queries (b h t d), keys (b h s d), mask bool and bias float broadcastable to
-    (b h t s) -> (b h t s). Rows sum to 1, or to 0 where the mask allows no key.
-    Raises ValueError where sizes or dtypes disagree. Vaswani et al. 2017, eq. 1.
+    queries (b h t d), keys (b h s d) -> (b h t s). The mask, broadcastable to that, is
+    True where a query may attend, or floats that are added to the scores. Rows sum to
+    1, or to 0 where the mask allows no key. The queries are divided before the product,
+    which could overflow in float16. Raises ValueError where sizes or dtypes disagree.
+    Vaswani et al. 2017, eq. 1.
     """
-    check_attention(queries, keys, None, mask, bias)
-    scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])
-    if bias is not None:
-        scores = scores + bias.to(scores.dtype)
-    if mask is not None:
+    check_attention(queries, keys, keys, mask)
+    scores = queries / math.sqrt(queries.shape[-1]) @ keys.mT
+    if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, -math.inf)
+    elif mask is not None:
+        scores = scores + mask.to(scores.dtype)
     return softmax(scores)
 
 
-def attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-) -> Tensor:
+def attention(queries: Tensor, keys: Tensor, values: Tensor, mask=None) -> Tensor:
     """The values (b h s d) averaged by `attention_weights` -> (b h t d)."""
-    check_attention(queries, keys, values, mask, bias)
-    return attention_weights(queries, keys, mask, bias) @ values
-
-
-def fused_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-) -> Tensor:
-    """`attention` by PyTorch's kernel, which never stores the (t s) weights."""
-    check_attention(queries, keys, values, mask, bias)
-    if bias is not None:
-        bias = bias.to(queries.dtype)
-        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
-    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+    check_attention(queries, keys, values, mask)
+    return attention_weights(queries, keys, mask) @ values
 
 
 class MultiHeadAttention(nn.Module):
     """Attention in `n_heads` subspaces of `d_model / n_heads` features each.
 
-    x (b t c) asks; context, or x itself, is asked -> (b t c). A context is (b s c), or
-    what `keys_and_values` made of it once and for all. The mask is True where attention
-    is allowed: `nn.MultiheadAttention` has it the other way round. `turn` rotates
-    queries and keys by where they stand, as `rotary(...)` does; `bias` is added to the
-    scores; with a `cache`, x goes on from the keys and values that it holds.
+    x (b t c) asks; the context (b s c), or x itself, is asked -> (b t c). A context may
+    be a pair, the keys and values (b s c) that `to_keys` and `to_values` made of it.
+    `mask` is as in `attention_weights`, or "causal"; `nn.MultiheadAttention`'s is True
+    where attention is forbidden. `rope` rotates queries and keys, see `apply_rotary`.
+    `store` takes the new keys and values (b h t d) and gives all there are, (b h s d).
     `engine` is one of ENGINES; the explicit one passes its weights (b h t s) through
     `self.pattern`, where a hook can read them. Each of `n_kv_heads` heads of keys and
     values serves n_heads / n_kv_heads heads of queries (Ainslie et al. 2023).
-    Raises ValueError for sizes that do not divide, tensors of other shapes, and for a
-    context with a turn or a cache, which are x's own. Vaswani et al. 2017, sec. 3.2.2.
+    `normalize`: queries and keys have unit variance (Henry et al. 2020).
+    Raises ValueError for sizes that do not divide. Vaswani et al. 2017, sec. 3.2.2.
     """
 
     def __init__(
         self,
-        d_model: int,
-        n_heads: int,
-        bias: bool = True,
+        d_model,
+        n_heads,
+        bias=True,
         *,
-        n_kv_heads: int | None = None,
-        normalize: bool = False,
-        engine: str = "fused",
+        n_kv_heads=None,
+        normalize=False,
+        engine="fused",
     ):
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-        check_whole(d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads)
+        sizes = {"d_model": d_model, "n_heads": n_heads, "n_kv_heads": n_kv_heads}
+        check_whole(**sizes)
         check_name(ENGINES, engine=engine)
-        if d_model % n_heads:
-            raise ValueError(
-                f"d_model ({d_model}) is not divisible by n_heads ({n_heads})"
-            )
-        if n_heads % n_kv_heads:
-            raise ValueError(
-                f"n_heads ({n_heads}) is not divisible by n_kv_heads ({n_kv_heads})"
-            )
+        for (name, size), (part, n) in itertools.pairwise(sizes.items()):
+            if size % n:
+                raise ValueError(f"{name} ({size}) is not divisible by {part} ({n})")
         self.n_heads, self.d_head = n_heads, d_model // n_heads
         self.n_shared = n_heads // n_kv_heads
         self.normalize, self.engine = normalize, engine
@@ -164,69 +125,41 @@ class MultiHeadAttention(nn.Module):
         self.pattern = nn.Identity()
 
     def forward(
-        self,
-        x: Tensor,
-        context: Tensor | tuple[Tensor, Tensor] | None = None,
-        *,
-        mask: Tensor | None = None,
-        turn: Callable[[Tensor], Tensor] | None = None,
-        bias: Tensor | None = None,
-        cache=None,
+        self, x: Tensor, context=None, *, mask=None, rope=None, store=None
     ) -> Tensor:
-        check_features(x, self.to_queries.in_features)
-        if context is not None and (turn is not None or cache is not None):
-            raise ValueError("turn and cache are for self-attention, not for a context")
-        queries = self.split(self.to_queries(x), turn)
-        if isinstance(context, tuple):
-            keys, values = context
-        else:
-            keys, values = self.keys_and_values(x if context is None else context, turn)
-        if cache is not None:
-            keys, values = cache.append(keys, values)
-        heads = self.attend(queries, keys, values, mask, bias)
-        return self.to_output(rearrange(heads, "b h t d -> b t (h d)"))
+        asked, heads = x if context is None else context, (-1, self.d_head)
+        made = isinstance(asked, tuple)
+        keys, values = asked if made else (self.to_keys(asked), self.to_values(asked))
+        queries = self.to_queries(x).unflatten(-1, heads).transpose(1, 2)
+        keys = keys.unflatten(-1, heads).transpose(1, 2)
+        values = values.unflatten(-1, heads).transpose(1, 2)
+        if self.normalize:
+            queries, keys = F.rms_norm(queries, heads[1:]), F.rms_norm(keys, heads[1:])
+        if rope is not None:
+            queries, keys = apply_rotary(queries, rope), apply_rotary(keys, rope)
+        if store is not None:
+            keys, values = store(keys, values)
+        out = self.attend(queries, keys, values, mask)
+        return self.to_output(out.transpose(1, 2).flatten(2))
 
-    def split(self, x: Tensor, turn: Callable | None = None) -> Tensor:
-        """Queries or keys (b t c) by heads, normalised and turned: (b h t d)."""
-        x = self.by_heads(x)
-        if self.normalize:  # unit variance, without a learned gain (Henry et al. 2020)
-            x = F.rms_norm(x, (self.d_head,))
-        return x if turn is None else turn(x)
-
-    def keys_and_values(
-        self, context: Tensor, turn: Callable | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """What a context (b s c) offers, two tensors (b h s d): its keys and values."""
-        check_features(context, self.to_keys.in_features)
-        keys = self.split(self.to_keys(context), turn)
-        return keys, self.by_heads(self.to_values(context))
-
-    def by_heads(self, x: Tensor) -> Tensor:
-        """x (b t h·d) -> (b h t d), in a third of the time of a pattern."""
-        return x.unflatten(-1, (-1, self.d_head)).transpose(1, 2)
-
-    def attend(self, queries, keys, values, mask=None, bias=None) -> Tensor:
+    def attend(self, queries, keys, values, mask=None) -> Tensor:
         """The values (b h s d) averaged for each query (b h t d), by one of ENGINES."""
-        if self.n_shared > 1 and self.engine == "fused" and queries.shape[-2] == 1:
-            return self.attend_together(queries, keys, values, mask, bias)
-        if self.n_shared > 1:
-            keys, values = (
-                repeat(x, "b h s d -> b (h g) s d", g=self.n_shared)
-                for x in (keys, values)
-            )
-        if self.engine == "explicit":
-            return self.pattern(attention_weights(queries, keys, mask, bias)) @ values
-        engine = fused_attention if self.engine == "fused" else block_attention
-        return engine(queries, keys, values, mask, bias)
-
-    def attend_together(self, queries, keys, values, mask=None, bias=None) -> Tensor:
-        """One query a head: those that share keys are rows, and no key is repeated."""
-        b, h, t, d = queries.shape
-        rows = (
-            x
-            if x is None or x.dim() < 3 or x.shape[-3] == 1
-            else rearrange(x, "... (h g) t s -> ... h (g t) s", g=self.n_shared)
-            for x in (mask, bias)
-        )
-        queries = queries.reshape(b, -1, self.n_shared, d)
-        return fused_attention(queries, keys, values, *rows).view(b, h, t, d)
+        causal, g = isinstance(mask, str), self.n_shared
+        if mask is not None and not causal and mask.dtype != torch.bool:
+            mask = mask.to(queries.dtype)
+        if self.engine == "fused":
+            shape = queries.shape
+            one = g > 1 and shape[2] == 1 and not causal
+            if one and (mask is None or mask.dim() < 3 or mask.shape[-3] == 1):
+                # Rows of one matrix: in bfloat16 five times as fast as heads.
+                queries = queries.reshape(shape[0], -1, g, shape[3])
+            how = {"is_causal": causal, "enable_gqa": g > 1}
+            mask = None if causal else mask
+            out = F.scaled_dot_product_attention(queries, keys, values, mask, **how)
+            return out.view(shape)
+        if causal:
+            mask = causal_mask(queries.shape[-2], device=queries.device)
+        keys, values = (x.repeat_interleave(g, 1) for x in (keys, values))
+        if self.engine == "blocks":
+            return block_attention(queries, keys, values, mask)
+        return self.pattern(attention_weights(queries, keys, mask)) @ values

@@ -10,34 +10,49 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .inputs import check_attention, check_whole
+from .inputs import check_tensor, check_whole, shown
 
 
-def piece(x: Tensor | None, here: slice) -> Tensor | None:
-    """The keys `here` of a mask or a bias (... s), or its one column for all keys."""
-    return x if x is None or x.size(-1) == 1 else x[..., here]
+def check_attention(queries, keys, values, mask) -> None:
+    """Raise ValueError unless (b h t d), (b h s d), (b h s d) and (b h t s) fit."""
+    check_tensor("floats", "... t d", queries=queries, keys=keys, values=values)
+    (*_, t, d), (*_, s, d_keys) = queries.shape, keys.shape
+    if d != d_keys:
+        raise ValueError(f"queries have {d} features and keys {d_keys}")
+    if s != values.shape[-2]:
+        raise ValueError(f"{s} keys have {values.shape[-2]} values")
+    if queries.dtype != keys.dtype:
+        raise ValueError(f"queries are {queries.dtype} and keys {keys.dtype}")
+    if mask is None:
+        return
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ValueError(f"mask is {shown(mask)}; it must be bool, True = may attend")
+    if mask.dim() < 2 or mask.shape[-2] not in (1, t) or mask.shape[-1] not in (1, s):
+        raise ValueError(
+            f"mask {tuple(mask.shape)} does not fit {t} queries and {s} keys"
+        )
 
 
-def block_scores(queries, keys, mask, bias, here: slice) -> Tensor:
+def block_scores(queries, keys, mask, here: slice) -> Tensor:
     """The scores of all queries and the keys `here`: (b h t block)."""
-    scores = queries @ keys[..., here, :].mT / math.sqrt(queries.size(-1))
-    if bias is not None:
-        scores = scores + piece(bias, here)
-    return scores if mask is None else scores.masked_fill(~piece(mask, here), -math.inf)
+    scores = queries / math.sqrt(queries.size(-1)) @ keys[..., here, :].mT
+    if mask is not None and mask.dtype == torch.bool:
+        return scores.masked_fill(~mask[..., here], -math.inf)
+    return scores if mask is None else scores + mask[..., here]
 
 
 class BlockAttention(torch.autograd.Function):
     """What is kept for the way back is one number a query, log Σ exp(scores)."""
 
     @staticmethod
-    def forward(ctx, queries, keys, values, mask, bias, size):
+    def forward(ctx, queries, keys, values, mask, size):
         lowest = torch.finfo(queries.dtype).min
         maximum = queries.new_full((*queries.shape[:-1], 1), -math.inf)
         total = torch.zeros_like(maximum)
         out = queries.new_zeros(*queries.shape[:-1], values.size(-1))
         for start in range(0, keys.size(-2), size):
             here = slice(start, start + size)
-            scores = block_scores(queries, keys, mask, bias, here)
+            scores = block_scores(queries, keys, mask, here)
             largest = torch.maximum(maximum, scores.amax(-1, keepdim=True))
             finite = largest.clamp(min=lowest)  # a row of -inf gives 0, not NaN
             weights, shrink = (scores - finite).exp(), (maximum - finite).exp()
@@ -46,54 +61,45 @@ class BlockAttention(torch.autograd.Function):
             maximum = largest
         total = total.clamp(min=1)  # acts only on rows in which nothing is attended
         out = out / total
-        ctx.save_for_backward(
-            queries, keys, values, mask, bias, out, maximum + total.log()
-        )
+        ctx.save_for_backward(queries, keys, values, mask, out, maximum + total.log())
         ctx.size = size
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, d_out):
-        queries, keys, values, mask, bias, out, log_sum = ctx.saved_tensors
+        queries, keys, values, mask, out, log_sum = ctx.saved_tensors
         log_sum = log_sum.clamp(min=torch.finfo(out.dtype).min)
         scale = 1 / math.sqrt(queries.size(-1))
         d_queries, d_keys, d_values = map(torch.zeros_like, (queries, keys, values))
-        d_bias = torch.zeros_like(bias) if ctx.needs_input_grad[4] else None
+        d_mask = torch.zeros_like(mask) if ctx.needs_input_grad[3] else None
         mean = (d_out * out).sum(-1, keepdim=True)
         for start in range(0, keys.size(-2), ctx.size):
             here = slice(start, start + ctx.size)
-            scores = block_scores(queries, keys, mask, bias, here)
-            weights = (scores - log_sum).exp()
+            weights = (block_scores(queries, keys, mask, here) - log_sum).exp()
             d_values[..., here, :] = weights.mT @ d_out
             d_scores = weights * (d_out @ values[..., here, :].mT - mean)
             d_queries += scale * d_scores @ keys[..., here, :]
             d_keys[..., here, :] = scale * d_scores.mT @ queries
-            if d_bias is not None:
-                part = piece(d_bias, here)
+            if d_mask is not None:
+                part = d_mask[..., here]
                 part += d_scores.sum_to_size(part.shape)
-        return d_queries, d_keys, d_values, None, d_bias, None
+        return d_queries, d_keys, d_values, d_mask, None
 
 
-def block_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    *,
-    size: int = 256,
-) -> Tensor:
+def block_attention(queries, keys, values, mask=None, *, size: int = 256) -> Tensor:
     """`attention` in blocks of `size` keys: queries (b h t d) -> (b h t d).
 
     Of the weights only (b h t size) exist at once, on the way back too; so memory grows
     with t and not with t². Exact, and a little more work: the way back computes the
-    scores again. A second derivative is not there. Raises ValueError as `attention`
-    does, and for a size below 1. Dao et al. 2022, algorithms 1 and 4.
+    scores again. Sums are kept in float32 or finer. There is no second derivative.
+    Raises ValueError as `attention` does, and for a size below 1.
     """
-    check_attention(queries, keys, values, mask, bias)
+    check_attention(queries, keys, values, mask)
     check_whole(size=size)
-    keys, values = (x.expand(*queries.shape[:-2], -1, -1) for x in (keys, values))
-    if bias is not None:
-        bias = bias.to(queries.dtype)
-    return BlockAttention.apply(queries, keys, values, mask, bias, size)
+    exact = torch.promote_types(queries.dtype, torch.float32)
+    parts = (x.expand(*queries.shape[:-2], -1, -1) for x in (queries, keys, values))
+    if mask is not None:
+        mask = mask.expand(*mask.shape[:-1], keys.shape[-2])
+    out = BlockAttention.apply(*(x.to(exact) for x in parts), mask, size)
+    return out.to(queries.dtype)

@@ -3,18 +3,16 @@
 import argparse
 import codecs
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
 import torch
-from torch import Tensor
 
-from .cache import SlidingWindowCache
-from .inputs import check_text, check_whole
-from .models import GPT
-from .published import PublishedTokenizer, load_smollm2
+from .inputs import check_between
+from .published import load_smollm2
 from .quantized import pack_weights
 from .sampling import greedy, sample, temperature, top_p
+from .serving_caches import SlidingWindowCache
 from .training import interrupts_noted
 
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
@@ -22,27 +20,20 @@ HELP = "/reset begins anew, Ctrl-C stops an answer, Ctrl-D ends the talk."
 
 
 class Talk:
-    """A talk whose caches are kept from turn to turn: only what is new is read.
+    """A talk with a GPT whose cache is kept: only what is new is read.
 
     Beyond `window` tokens the oldest are forgotten, but for the first four (chapter
     10). `choose` turns logits (1 v) into a token (1), as for `generate`.
     """
 
-    def __init__(
-        self,
-        model: GPT,
-        tokenizer: PublishedTokenizer,
-        choose: Callable[[Tensor], Tensor] = greedy,
-        window: int = 2048,
-    ):
-        check_whole(window=window)
-        self.model, self.tokenizer, self.choose = model, tokenizer, choose
-        self.window = window
+    def __init__(self, model, tokenizer, choose=greedy, window=2048):
+        self.model, self.tokenizer = model, tokenizer
+        self.choose, self.window = choose, window
         self.reset()
 
     def reset(self) -> None:
         """Forget what was said."""
-        self.caches = [SlidingWindowCache(self.window, 4) for _ in self.model.blocks]
+        self.cache = SlidingWindowCache(self.window, 4)
         self.unread = self.turn("system", SYSTEM)
 
     def turn(self, role: str, text: str) -> list[int]:
@@ -53,7 +44,7 @@ class Talk:
     @property
     def forgets(self) -> bool:
         """Whether the talk is longer than what is kept."""
-        return len(self.caches[0]) > self.window
+        return len(self.cache) > self.window
 
     @torch.inference_mode()
     def answer(self, text: str, n_most: int = 1000) -> Iterator[str]:
@@ -61,14 +52,13 @@ class Talk:
 
         Whoever stops listening leaves a whole talk: the turn ends where it stood.
         """
-        check_text(text=text)
         tokenizer, end = self.tokenizer, self.tokenizer.end
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         ends = self.turn("assistant", "")[-2:]  # the end token, and a new line
         new = [*self.unread, *self.turn("user", text), *tokenizer.chat([])]
         try:
             for _ in range(n_most):
-                logits = self.model(torch.tensor([new]), self.caches, at=-1)
+                logits = self.model(torch.tensor([new]), self.cache, last=-1)
                 new = []
                 token = int(self.choose(logits))
                 if token == end:
@@ -79,11 +69,12 @@ class Talk:
             self.unread = [*new, *ends]
 
 
-def sampler(t: float, seed: int) -> Callable[[Tensor], Tensor]:
+def sampler(t: float, seed: int):
     """Greedy for t = 0, else at that temperature from the likeliest 90%."""
+    check_between(0, temperature=t)
+    generator = torch.Generator().manual_seed(seed)
     if t == 0:
         return greedy
-    generator = torch.Generator().manual_seed(seed)
     return lambda logits: sample(top_p(temperature(logits, t), 0.9), generator)
 
 
@@ -101,38 +92,43 @@ def talk_on(talk: Talk) -> None:
             return
         if text == "/reset":
             talk.reset()
-            told = False
             print("The talk begins anew.")
+        elif text.startswith("/"):
+            print(HELP)
         elif text:
-            with interrupts_noted() as interrupted, closing(talk.answer(text)) as said:
-                for piece in said:
-                    print(piece, end="", flush=True)
-                    if interrupted():  # between two tokens: caches stay in step
-                        print(" ...", end="")
-                        break
-            print()
-            if talk.forgets and not told:
-                told = True
-                print(
-                    f"(More than {talk.window} tokens were said: from here on the"
-                    " oldest are forgotten.)"
-                )
+            say(talk, text)
+        if talk.forgets and not told:
+            print(f"(More than {talk.window} tokens: the oldest are forgotten now.)")
+        told = talk.forgets
+
+
+def say(talk: Talk, text: str) -> None:
+    """Print the answer as it comes, until Ctrl-C."""
+    with interrupts_noted() as interrupted, closing(talk.answer(text)) as said:
+        for piece in said:
+            print(piece, end="", flush=True)
+            if interrupted():  # between two tokens, when the cache is whole
+                print(" ...", end="")
+                break
+    print()
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line of `python -m companion chat`."""
-    parser = argparse.ArgumentParser("companion chat", description=main.__doc__)
+    about = "Talk with SmolLM2-135M-Instruct."
+    parser = argparse.ArgumentParser("python -m companion chat", description=about)
     parser.add_argument("--temperature", type=float, default=0.7, help="0 is greedy")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--window", type=int, default=2048, help="tokens to keep")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        choose = sampler(given.temperature, given.seed)
-        print("SmolLM2-135M-Instruct. " + HELP, flush=True)
+        choose = sampler(options.temperature, options.seed)
+        print("SmolLM2-135M-Instruct loads, which takes some seconds ...", flush=True)
         model, tokenizer = load_smollm2()
-        talk = Talk(pack_weights(model), tokenizer, choose, given.window)
+        talk = Talk(pack_weights(model), tokenizer, choose, options.window)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
+    print(HELP)
     try:
         talk_on(talk)
     except KeyboardInterrupt:  # pressed twice within one answer

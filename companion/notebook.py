@@ -12,7 +12,7 @@ from . import plots
 from .artifacts import CACHE, VOCABULARY
 from .models import GPT
 from .recipes import RECIPES
-from .runs import run
+from .runs import train_recipe
 
 
 def setup(seed: int) -> torch.Generator:
@@ -23,7 +23,7 @@ def setup(seed: int) -> torch.Generator:
     """
     os.environ["TIKTOKEN_CACHE_DIR"] = str(VOCABULARY)
     torch.manual_seed(seed)
-    plots.set_style()
+    plots.plt.rcParams.update(plots.STYLE)
     return torch.Generator().manual_seed(seed)
 
 
@@ -37,14 +37,11 @@ def torchrun(module: str, n_processes: int) -> None:
 
     Each has one thread. Raises RuntimeError, with what it said, where one fails.
     """
-    torchruns = "-m torch.distributed.run --rdzv-backend c10d --local-addr 127.0.0.1"
-    where = f"--rdzv-endpoint 127.0.0.1:0 --nproc-per-node {n_processes} -m {module}"
-    done = subprocess.run(
-        [sys.executable, *torchruns.split(), *where.split()],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
+    where = "--rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0 --local-addr 127.0.0.1"
+    what = f"torch.distributed.run {where} --nproc-per-node {n_processes} -m {module}"
+    how = {"env": os.environ | {"OMP_NUM_THREADS": "1"}, "text": True}
+    command = [sys.executable, "-m", *what.split()]
+    done = subprocess.run(command, capture_output=True, **how)
     print(done.stdout, end="")
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -53,12 +50,13 @@ def torchrun(module: str, n_processes: int) -> None:
 def trained(name: str = "fast") -> GPT:
     """The model that chapter 05 has trained, or one that is trained now, a minute long.
 
-    A checkpoint that can't be used, for it is damaged, of another recipe, or being
-    written at this moment, stays as it is; the model is then trained beside it.
+    A checkpoint that can't be used, damaged or of another recipe, stays as it is. The
+    model is then trained beside it.
     """
+    recipe, path = RECIPES[name], CACHE / f"{name}.safetensors"
     try:
-        model, _ = run(RECIPES[name], CACHE / f"{name}.safetensors", device="cpu")
+        model, _ = train_recipe(recipe, path, device="cpu")
     except (ValueError, OSError) as reason:
         print(f"{reason}. Here a model is trained for this chapter alone.")
-        model, _ = run(RECIPES[name], device="cpu")
+        model, _ = train_recipe(recipe, device="cpu")
     return model.eval()

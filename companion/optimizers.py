@@ -1,91 +1,62 @@
-"""Optimizers: AdamW, Muon, schedules of the learning rate, clipping. Chapter 05."""
+"""Optimizers: AdamW, Muon, and schedules of the learning rate. Chapter 05."""
 
 import math
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .blocks import Block
 from .inputs import check_between, check_tensor, check_whole
-from .processes import parted, whole
-
-
-def check_schedule(step: int, warmup: int, total: int, floor: float) -> None:
-    """Raise ValueError for what can't be numbers of steps, or a share of the rate."""
-    check_whole(0, step=step, warmup=warmup, total=total)
-    check_between(0, 1, floor=floor)
-
-
-def warmup_cosine(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
-    """A factor for the learning rate: up to 1 in `warmup` steps, then down to `floor`.
-
-    The way down is half a cosine that ends at step `total`. Raises ValueError for what
-    can't be a number of steps or a share. Loshchilov and Hutter 2016.
-    """
-    check_schedule(step, warmup, total, floor)
-    if step < warmup:
-        return (step + 1) / (warmup + 1)
-    progress = min(1.0, (step - warmup) / max(1, total - warmup))
-    return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress))
+from .processes import full_tensor, shard_like
 
 
 def warmup_linear(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
-    """`warmup_cosine` with a straight way down. Defazio et al. 2023 find it better."""
-    check_schedule(step, warmup, total, floor)
+    """A factor for the learning rate: up to 1 in `warmup` steps, then down to `floor`.
+
+    The way down is a straight line that ends at step `total`. Defazio et al. 2023.
+    """
+    check_whole(0, step=step, warmup=warmup, total=total)
+    check_between(0, 1, floor=floor)
     if step < warmup:
         return (step + 1) / (warmup + 1)
     return max(floor, 1 - (1 - floor) * (step - warmup) / max(1, total - warmup))
+
+
+def warmup_cosine(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
+    """`warmup_linear`, but down along half a cosine. Loshchilov and Hutter 2016."""
+    check_between(0, 1, floor=floor)
+    factor = warmup_linear(step, warmup=warmup, total=total)
+    if step < warmup:
+        return factor
+    return floor + (1 - floor) * (1 - math.cos(math.pi * factor)) / 2
 
 
 def noam(step: int, *, d_model: int, warmup: int = 4000) -> float:
     """The learning rate of the original paper at `step`, counted from 1.
 
     d_model^-0.5 · min(step^-0.5, step · warmup^-1.5). Vaswani et al. 2017, eq. 3.
-    Raises ValueError for a step or a size that is not positive.
     """
     check_whole(step=step, d_model=d_model, warmup=warmup)
     return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
-def check_groups(optimizer: Optimizer) -> None:
-    """Raise ValueError for a setting that is unknown or makes no sense."""
-    known = {"params", "param_names", "initial_lr", *optimizer.defaults}
-    for group in optimizer.param_groups:
-        if unknown := group.keys() - known:
-            raise ValueError(
-                f"{min(unknown)} is unknown; {type(optimizer).__name__} has"
-                f" {', '.join(optimizer.defaults)}"
-            )
-        for name in ("lr", "eps", "weight_decay"):
-            check_between(0, **{name: group[name]})
-        if not isinstance(group["betas"], tuple | list) or len(group["betas"]) != 2:
-            raise ValueError(f"betas are {group['betas']!r}; they must be two numbers")
-        for beta in (*group["betas"], group.get("momentum", 0.0)):
-            if not isinstance(beta, int | float) or not 0 <= beta < 1:
-                raise ValueError(
-                    f"betas and momentum must be from 0 to below 1, not {beta!r}"
-                )
-
-
 class AdamW(Optimizer):
     """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2.
 
-    Raises ValueError for a setting that is unknown or makes no sense.
+    Raises ValueError where a group sets what it doesn't know.
     """
 
+    settings = ("lr", "betas", "eps", "weight_decay")
+
     def __init__(
-        self,
-        params,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
+        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
     ):
-        adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, adam)
-        check_groups(self)
+        own = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, own)
+        for group in self.param_groups:
+            known = {"params", "param_names", "initial_lr", *self.settings}
+            if unknown := sorted(group.keys() - known):
+                raise ValueError(f"a group sets {unknown}, not in {self.settings}")
 
     @torch.no_grad()
     def step(self) -> None:
@@ -94,45 +65,39 @@ class AdamW(Optimizer):
 
     def update(self, parameters: list[Tensor], group: dict) -> None:
         beta1, beta2 = group["betas"]
-        for parameter in parameters:
-            state = self.state[parameter]
+        for p in parameters:
+            state = self.state[p]
             if not state:
-                state["step"] = 0
-                state["mean"] = torch.zeros_like(parameter)
-                state["square"] = torch.zeros_like(parameter)
+                zeros = torch.zeros_like(p)
+                state |= {"step": 0, "mean": zeros, "square": zeros.clone()}
             state["step"] += 1
-            mean, square = state["mean"], state["square"]
-            mean.lerp_(parameter.grad, 1 - beta1)
-            square.mul_(beta2).addcmul_(parameter.grad, parameter.grad, value=1 - beta2)
-            root = (
-                square.sqrt()
-                .div_(math.sqrt(1 - beta2 ** state["step"]))
-                .add_(group["eps"])
-            )
-            parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            parameter.addcdiv_(
-                mean, root, value=-group["lr"] / (1 - beta1 ** state["step"])
-            )
+            mean = state["mean"].lerp_(p.grad, 1 - beta1)
+            square = state["square"].mul_(beta2)
+            square.addcmul_(p.grad, p.grad, value=1 - beta2)
+            correction = math.sqrt(1 - beta2 ** state["step"])
+            root = square.sqrt().div_(correction).add_(group["eps"])
+            rate = group["lr"] / (1 - beta1 ** state["step"])
+            p.mul_(1 - group["lr"] * group["weight_decay"])
+            p.addcdiv_(mean, root, value=-rate)
 
 
 def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
-    """(n rows columns) with all singular values pushed towards 1, to within about 0.3.
+    """(... rows columns) with all singular values pushed to 1, within about 0.3.
 
     Newton-Schulz steps of a quintic whose coefficients trade accuracy for speed.
-    Raises ValueError for what is no stack of matrices. Jordan et al. 2024 (Muon).
+    Jordan et al. 2024 (Muon).
     """
     check_tensor("floats", "... r c", matrices=matrices)
-    check_whole(0, n_steps=n_steps)
     a, b, c = 3.4445, -4.7750, 2.0315
-    wide = matrices.shape[-2] <= matrices.shape[-1]
-    x = matrices if wide else matrices.mT
+    is_tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.reshape(-1, *matrices.shape[-2:])
+    x = x.mT if is_tall else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(n_steps):
         gram = x @ x.mT
-        x = torch.baddbmm(
-            x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a
-        )
-    return x if wide else x.mT
+        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        x = torch.baddbmm(x, polynomial, x, beta=a)
+    return (x.mT if is_tall else x).reshape(matrices.shape)
 
 
 class Muon(AdamW):
@@ -142,85 +107,48 @@ class Muon(AdamW):
     updates. Raises ValueError for a parameter that is not a matrix. Jordan et al. 2024.
     """
 
-    def __init__(
-        self,
-        params,
-        lr: float = 0.02,
-        momentum: float = 0.95,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-    ):
-        adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        Optimizer.__init__(self, params, adam | {"momentum": momentum, "muon": True})
-        check_groups(self)
+    settings = (*AdamW.settings, "momentum", "muon")
+
+    def __init__(self, params, lr=0.02, momentum=0.95, **adam):
+        super().__init__(params, lr, **adam)
+        self.defaults |= {"momentum": momentum, "muon": True}
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if group["muon"] and parameter.dim() != 2:
-                    raise ValueError(
-                        f"Muon takes matrices, not {tuple(parameter.shape)}: put the"
-                        ' others in a group with "muon": False'
-                    )
+            group |= self.defaults | group
+            bad = [tuple(p.shape) for p in group["params"] if p.dim() != 2]
+            if group["muon"] and bad:
+                others = 'put the others in a group with "muon": False'
+                raise ValueError(f"Muon takes matrices, not {bad[0]}: {others}")
 
     def update(self, parameters: list[Tensor], group: dict) -> None:
         if not group["muon"]:
             return super().update(parameters, group)
-        same_shape: dict[torch.Size, list[Tensor]] = {}
-        for parameter in parameters:
-            same_shape.setdefault(parameter.shape, []).append(parameter)
-        for (rows, columns), stack in same_shape.items():
-            for parameter in stack:
-                state = self.state[parameter]
-                momentum = state.setdefault("momentum", torch.zeros_like(parameter))
-                momentum.lerp_(parameter.grad, 1 - group["momentum"])
-            ahead = [
-                whole(p.grad.lerp(self.state[p]["momentum"], group["momentum"]))
-                for p in stack
-            ]
-            length = group["lr"] * max(1, rows / columns) ** 0.5
+        for shape in dict.fromkeys(p.shape for p in parameters):
+            stack = [p for p in parameters if p.shape == shape]
+            ahead = []
+            for p in stack:
+                momentum = self.state[p].setdefault("momentum", torch.zeros_like(p))
+                momentum.lerp_(p.grad, 1 - group["momentum"])
+                newest_again = p.grad.lerp(momentum, group["momentum"])
+                ahead.append(full_tensor(newest_again))
+            length = group["lr"] * max(1, shape[0] / shape[1]) ** 0.5
             updates = orthogonalize(torch.stack(ahead))
-            for parameter, update in zip(stack, updates, strict=True):
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                parameter.sub_(parted(update, parameter), alpha=length)
+            for p, update in zip(stack, updates, strict=True):
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(shard_like(update, p), alpha=length)
 
 
 def muon(
-    model: nn.Module,
-    lr: float = 0.02,
-    adam_lr: float = 1e-2,
-    momentum: float = 0.95,
-    weight_decay: float = 0.0,
+    model: nn.Module, lr=0.02, adam_lr=1e-2, momentum=0.95, weight_decay=0.0
 ) -> Muon:
     """Muon for the matrices in the model's blocks, AdamW for everything else.
 
-    Raises ValueError for a model without blocks.
+    Raises ValueError for a model without `blocks`.
     """
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model is {model!r}; it must be a model with blocks")
-    blocks = [module for module in model.modules() if isinstance(module, Block)]
-    matrices = [p for block in blocks for p in block.parameters() if p.dim() == 2]
+    matrices, others = [], []
+    for name, parameter in model.named_parameters():
+        is_inside = "blocks." in name and parameter.dim() == 2
+        (matrices if is_inside else others).append(parameter)
     if not matrices:
         raise ValueError(f"{type(model).__name__} has no blocks; use AdamW for it")
-    known = {id(p) for p in matrices}
-    others = [p for p in model.parameters() if id(p) not in known]
     groups = [{"params": matrices}, {"params": others, "muon": False, "lr": adam_lr}]
     return Muon(groups, lr, momentum, betas=(0.9, 0.95), weight_decay=weight_decay)
-
-
-def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
-    """Scale all gradients so that their common norm is at most `limit`; return it.
-
-    The norm, as it was before, is a tensor (): nothing here waits for the device.
-    Raises ValueError for a limit that is not positive. Pascanu et al. 2013, alg. 1.
-    """
-    check_between(0, above=True, limit=limit)
-    if isinstance(parameters, Tensor):
-        raise ValueError("parameters are one tensor; they must be several, in a list")
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    if not gradients:
-        return torch.zeros(())
-    norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
-    factor = (limit / (norm + 1e-6)).clamp(max=1)
-    for gradient in gradients:
-        gradient.mul_(factor)
-    return norm

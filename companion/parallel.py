@@ -4,7 +4,6 @@ Every function here is one rank's side, within `Process.joined`. `companion.rehe
 runs all of it.
 """
 
-import math
 from copy import deepcopy
 
 import torch
@@ -12,16 +11,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from .attention import MultiHeadAttention, causal_mask
-from .blocks import Block
-from .inputs import check_attention, given
+from .block_attention import block_scores
 from .optimizers import AdamW
 
 
 def pass_on(x: Tensor, like: Tensor | None = None) -> Tensor:
     """Send x to the next rank of the ring; what the one before sent, shaped `like`."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    arrived = torch.empty_like(x if like is None else like)
-    sent = dist.isend(x, (rank + 1) % world)
+    arrived = x.new_empty((x if like is None else like).shape)
+    sent = dist.isend(x.contiguous(), (rank + 1) % world)
     dist.recv(arrived, (rank - 1) % world)
     sent.wait()
     return arrived
@@ -46,8 +44,7 @@ def average_gradients(model: nn.Module) -> None:
     """From now on `backward` leaves the mean of all ranks' gradients on each rank."""
 
     def average(parameter: Tensor) -> None:
-        mean = ring_all_reduce(parameter.grad) / dist.get_world_size()
-        parameter.grad.copy_(mean)
+        parameter.grad = ring_all_reduce(parameter.grad) / dist.get_world_size()
 
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(average)
@@ -73,21 +70,7 @@ class ShardedAdamW(AdamW):
         super().update([self.mine[whole] for whole in parameters], group)
         for whole in parameters:
             for owner, part in enumerate(whole.tensor_split(world)):
-                moved = part.contiguous()
-                dist.broadcast(moved, owner)
-                part.copy_(moved)
-
-
-class HandOut(torch.autograd.Function):
-    """The same x for all ranks' parts; on the way back their gradients add up."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, d_x):
-        return ring_all_reduce(d_x)
+                dist.broadcast(part, owner)
 
 
 class AddUp(torch.autograd.Function):
@@ -103,93 +86,72 @@ class AddUp(torch.autograd.Function):
 
 
 class Branch(nn.Module):
-    """A rank's part of attention or feed-forward; forward, one all-reduce.
-
-    Shoeybi et al. 2019, section 3.
-    """
+    """A rank's part of a layer; an all-reduce each way. Shoeybi et al. 2019."""
 
     def __init__(self, part: nn.Module):
         super().__init__()
         self.part = part
 
     def forward(self, x: Tensor, **how) -> Tensor:
-        return AddUp.apply(self.part(HandOut.apply(x), **how))
+        x = x.view_as(x)
+        if x.requires_grad:  # each rank's part has a share in its gradient
+            x.register_hook(ring_all_reduce)
+        return AddUp.apply(self.part(x, **how))
 
 
-def cut(layer: nn.Linear, axis: int, rank: int, world: int) -> None:
-    """Leave a rank's share of a layer: of its outputs (axis 0) or its inputs (1).
+def cut_layer(whole: nn.Module, rank: int, world: int) -> Branch:
+    """A rank's hidden features of a feed-forward layer, plain or gated.
 
-    What reads a share of the inputs gives a part of a sum; rank 0 alone adds the bias.
+    Each of its matrices keeps a share of its outputs, only `to_output` one of its
+    inputs. This gives a part of a sum, to which rank 0 alone adds the bias.
     """
-    if layer.weight.shape[axis] % world:
-        raise ValueError(
-            f"{layer.weight.shape[axis]} features are not divisible by {world} ranks"
-        )
-    share = layer.weight.detach().chunk(world, axis)[rank]
-    layer.weight = nn.Parameter(share.clone())
-    layer.out_features, layer.in_features = share.shape
-    if layer.bias is not None and axis == 0:
-        layer.bias = nn.Parameter(layer.bias.detach().chunk(world)[rank].clone())
-    elif rank:
-        layer.bias = None
+    part = deepcopy(whole)
+    matrices = {n: x for n, x in part.named_children() if isinstance(x, nn.Linear)}
+    for name, layer in matrices.items():
+        axis, bias = int(name == "to_output"), layer.bias
+        if (n := layer.weight.shape[axis]) % world:
+            raise ValueError(f"{n} features are not divisible by {world} ranks")
+        share = layer.weight.detach().chunk(world, axis)[rank]
+        layer.weight = nn.Parameter(share.clone())
+        layer.out_features, layer.in_features = share.shape
+        if axis == 0 and bias is not None:
+            layer.bias = nn.Parameter(bias.detach().chunk(world)[rank].clone())
+        elif rank:
+            layer.bias = None
+    return Branch(part)
 
 
 def cut_attention(whole: MultiHeadAttention, rank: int, world: int) -> Branch:
-    """A rank's heads of an attention layer; a cache will hold their keys alone.
-
-    Raises ValueError where its heads of queries or keys are not divisible.
-    """
-    n_kv_heads = whole.n_heads // whole.n_shared
-    for name, n in (("n_heads", whole.n_heads), ("n_kv_heads", n_kv_heads)):
+    """A rank's heads of an attention layer; a cache will hold their keys alone."""
+    heads = {"n_heads": whole.n_heads, "n_kv_heads": whole.n_heads // whole.n_shared}
+    for name, n in heads.items():
         if n % world:
             raise ValueError(f"{name} ({n}) is not divisible by {world} ranks")
-    part = deepcopy(whole)
-    part.n_heads //= world
-    for layer in (part.to_queries, part.to_keys, part.to_values):
-        cut(layer, 0, rank, world)
-    cut(part.to_output, 1, rank, world)
-    return Branch(part)
-
-
-def cut_feed_forward(whole: nn.Module, rank: int, world: int) -> Branch:
-    """A rank's hidden features of a feed-forward layer, plain or gated."""
-    part = deepcopy(whole)
-    for name, layer in part.named_children():
-        if isinstance(layer, nn.Linear):
-            cut(layer, int(name == "to_output"), rank, world)
-    return Branch(part)
+    branch = cut_layer(whole, rank, world)
+    branch.part.n_heads //= world
+    return branch
 
 
 def cut_blocks(model: nn.Module) -> nn.Module:
-    """The model with this rank's heads and hidden features; all else is everywhere.
-
-    Raises ValueError for a model without blocks, or with what is not divisible.
-    """
+    """The model with this rank's heads and hidden features; all else is everywhere."""
     rank, world = dist.get_rank(), dist.get_world_size()
     model = deepcopy(model)
-    blocks = [module for module in model.modules() if type(module) is Block]
-    if not blocks:
-        raise ValueError(f"{given(model)} has no blocks to cut")
-    for block in blocks:
+    for block in model.blocks:
         block.attention = cut_attention(block.attention, rank, world)
-        block.feed_forward = cut_feed_forward(block.feed_forward, rank, world)
+        block.feed_forward = cut_layer(block.feed_forward, rank, world)
     return model
 
 
-def block(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
+def partial_attention(queries: Tensor, keys: Tensor, values: Tensor, mask=None):
     """Attention to some of the keys: largest score, sum and output, not divided yet."""
-    scores = queries @ keys.mT / math.sqrt(queries.shape[-1])
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
+    scores = block_scores(queries, keys, mask, slice(None))
     largest = scores.amax(-1, keepdim=True)
     weights = (scores - largest).exp()
     return largest, weights.sum(-1, keepdim=True), weights @ values
 
 
-def merge(one: tuple[Tensor, ...], two: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Two of `block`'s answers as one, each by its own largest score. Chapter 09."""
+def merge_partials(one: tuple, two: tuple) -> tuple[Tensor, Tensor, Tensor]:
+    """Two of `partial_attention`'s answers as one, by the larger score. Chapter 09."""
     largest = torch.maximum(one[0], two[0])
     shrink_one, shrink_two = (one[0] - largest).exp(), (two[0] - largest).exp()
     total = shrink_one * one[1] + shrink_two * two[1]
@@ -197,19 +159,18 @@ def merge(one: tuple[Tensor, ...], two: tuple[Tensor, ...]) -> tuple[Tensor, ...
 
 
 def ring_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, causal: bool = True
+    queries: Tensor, keys: Tensor, values: Tensor, causal=True
 ) -> Tensor:
     """Attention over a text of which each rank holds one of p equal parts, in order.
 
     Queries (b h t d) stay, keys and values go round the ring. Exact, forward only.
     Liu et al. 2023.
     """
-    check_attention(queries, keys, values, None, None)
     rank, world = dist.get_rank(), dist.get_world_size()
     mask = causal_mask(*queries.shape[-2:-1], device=queries.device) if causal else None
-    found = block(queries, keys, values, mask)
+    found = partial_attention(queries, keys, values, mask)
     for turn in range(1, world):
         keys, values = pass_on(keys), pass_on(values)
-        if turn <= rank or not causal:  # else they are of a later part
-            found = merge(found, block(queries, keys, values))
+        if turn <= rank or not causal:  # otherwise they are of a later part
+            found = merge_partials(found, partial_attention(queries, keys, values))
     return found[2] / found[1]

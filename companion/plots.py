@@ -8,34 +8,26 @@ from torch import Tensor
 
 # Okabe and Ito's colours, told apart by colour-blind readers too, in this order.
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+STYLE = {
+    "figure.figsize": (8, 4),
+    "figure.facecolor": "white",  # also where a notebook's theme is dark
+    "figure.constrained_layout.use": True,
+    "font.size": 13,
+    "axes.titlesize": 14,
+    "axes.titlelocation": "left",
+    "axes.prop_cycle": plt.cycler(color=COLORS),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "lines.linewidth": 2,
+    "legend.frameon": False,
+    "legend.fontsize": 12,
+    "image.cmap": "Blues",
+}
 
 
-def set_style() -> None:
-    """Text of 12 points or more, quiet axes, a white ground that dark themes keep."""
-    plt.rcParams.update(
-        {
-            "figure.figsize": (8, 4),
-            "figure.facecolor": "white",
-            "figure.constrained_layout.use": True,
-            "font.size": 13,
-            "axes.titlesize": 14,
-            "axes.titlelocation": "left",
-            "axes.prop_cycle": plt.cycler(color=COLORS),
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "grid.alpha": 0.25,
-            "lines.linewidth": 2,
-            "legend.frameon": False,
-            "legend.fontsize": 12,
-            "image.cmap": "Blues",
-        }
-    )
-
-
-def finish(
-    title: str | None = None, x: str | None = None, y: str | None = None, *, alt: str
-) -> None:
+def finish(title=None, x=None, y=None, *, alt: str) -> None:
     """Title, axis labels, a legend where lines are labelled; then show the figure.
 
     `alt` says what is seen, for those who can't see it; it is stored with the picture.
@@ -49,9 +41,7 @@ def finish(
     plt.close()
 
 
-def plot_attention(
-    weights: Tensor, tokens: list[str], title: str, axis=None, scale: bool = True
-) -> None:
+def plot_attention(weights: Tensor, tokens, title: str, axis=None, scale=True) -> None:
     """One head's weights (t s) as a picture: rows attend, columns are attended to.
 
     `scale` draws the bar that says which colour is which weight.
@@ -61,8 +51,8 @@ def plot_attention(
     if scale:
         axis.figure.colorbar(image, ax=axis, label="weight", shrink=0.8)
     labels = [token.replace("\n", "↵").replace(" ", "␣") for token in tokens]
-    axis.set_xticks(range(len(labels)), labels, fontfamily="monospace", fontsize=12)
-    axis.set_yticks(range(len(labels)), labels, fontfamily="monospace", fontsize=12)
+    for set_ticks in (axis.set_xticks, axis.set_yticks):
+        set_ticks(range(len(labels)), labels, fontfamily="monospace", fontsize=12)
     axis.set(title=title, xlabel="attended to", ylabel="attends")
     axis.grid(False)
 
@@ -83,37 +73,30 @@ class LiveCurve:
         self.losses.append(loss)
         if step + 1 == self.n_steps or time.monotonic() - self.drawn > self.every:
             self.draw()
+            self.drawn = time.monotonic()
 
     def draw(self) -> None:
-        """Draw what there is so far."""
-        n = len(self.losses)
-        seconds = max(
-            1e-9, time.monotonic() - self.begin
-        )  # a coarse clock stands still
+        n, report = len(self.losses), self.report()
         figure, (bar, axis) = plt.subplots(2, height_ratios=(1, 12))
         bar.barh(0, n, color=COLORS[2])
-        bar.set(xlim=(0, self.n_steps), title=self.report(n, seconds))
+        bar.set(xlim=(0, self.n_steps), title=report)
         bar.axis("off")
         axis.plot(self.losses, alpha=0.3)
         recent = [self.losses[max(0, i - 19) : i + 1] for i in range(n)]
         axis.plot([sum(window) / len(window) for window in recent], color=COLORS[0])
         axis.set(xlim=(0, self.n_steps), xlabel="step", ylabel="loss (nats)")
         plt.close(figure)
-        alt = (
-            f"The loss falls from {self.losses[0]:.1f} nats: {self.report(n, seconds)}"
-        )
+        alt = f"The loss falls from {self.losses[0]:.1f} nats: {report}"
         how = {"metadata": {"image/png": {"alt": alt}}}
         if self.handle:
             self.handle.update(figure, **how)
         else:
             self.handle = display(figure, display_id=True, **how)
-        self.drawn = time.monotonic()
 
-    def report(self, n: int, seconds: float) -> str:
+    def report(self) -> str:
         """Step, loss, speed and time left in one line."""
+        n, seconds = len(self.losses), time.monotonic() - self.begin + 1e-9
         left = seconds / n * (self.n_steps - n)
-        speed = f"{n * self.tokens_per_step / seconds:,.0f} tokens/s, "
-        return (
-            f"step {n} of {self.n_steps}, loss {self.losses[-1]:.2f}, "
-            f"{speed if self.tokens_per_step else ''}{left:.0f} s left"
-        )
+        done = f"step {n} of {self.n_steps}, loss {self.losses[-1]:.2f}"
+        speed = f", {n * self.tokens_per_step / seconds:,.0f} tokens/s"
+        return f"{done}{speed if self.tokens_per_step else ''}, {left:.0f} s left"

@@ -7,15 +7,13 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-import tiktoken
 import torch
 from gguf import GGUFReader, dequantize
-from torch import Tensor, nn
+from torch import Tensor
 
-from .artifacts import SMOLLM2, read
-from .inputs import check_text
+from .artifacts import SMOLLM2, find
 from .models import GPT, GPTConfig
-from .tokenizers import check_ids
+from .tokenizers import check_ids, encoding, printable_bytes
 
 # Theirs and ours; {} is the number of the block.
 NAMES = {
@@ -31,11 +29,19 @@ NAMES = {
     "blk.{}.ffn_up.weight": "blocks.{}.feed_forward.to_hidden.weight",
     "blk.{}.ffn_down.weight": "blocks.{}.feed_forward.to_output.weight",
 }
+SIZES = {
+    "vocab_size": "d_vocab",
+    "context_length": "context_length",
+    "embedding_length": "d_model",
+    "attention.head_count": "n_heads",
+    "block_count": "n_layers",
+    "attention.head_count_kv": "n_kv_heads",
+    "feed_forward_length": "d_hidden",
+    "rope.freq_base": "rotary_base",
+}
 # Each digit by itself; then as GPT-2. White space before a digit stays whole.
-PIECES = (
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+"
-    r"|\s+(?=\p{N})|\s+(?!\S)|\s+"
-)
+PIECES = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+"
+PIECES += r"|\s+(?=\p{N})|\s+(?!\S)|\s+"
 
 
 def read_gguf(path: Path) -> tuple[dict, dict[str, Tensor]]:
@@ -46,13 +52,10 @@ def read_gguf(path: Path) -> tuple[dict, dict[str, Tensor]]:
     try:
         reader = GGUFReader(path)
         header = {name: field.contents() for name, field in reader.fields.items()}
-        tensors = {
-            tensor.name: torch.tensor(dequantize(tensor.data, tensor.tensor_type))
-            for tensor in reader.tensors
-        }
-    except (ValueError, KeyError, IndexError, UnicodeDecodeError) as error:
+        arrays = {x.name: dequantize(x.data, x.tensor_type) for x in reader.tensors}
+    except (ValueError, KeyError, IndexError) as error:
         raise ValueError(f"{path} is not a whole GGUF file: {error}") from None
-    return header, tensors
+    return header, {name: torch.tensor(x) for name, x in arrays.items()}
 
 
 def config_of(header: dict) -> GPTConfig:
@@ -64,77 +67,48 @@ def config_of(header: dict) -> GPTConfig:
     eps = size.get("attention.layer_norm_rms_epsilon", 1e-5)
     if not math.isclose(eps, 1e-5, rel_tol=1e-3):
         raise ValueError(f"the norms' epsilon is {eps}; ours is 1e-5")
-    try:
-        return GPTConfig(
-            d_vocab=size["vocab_size"],
-            context_length=size["context_length"],
-            d_model=size["embedding_length"],
-            n_heads=size["attention.head_count"],
-            n_layers=size["block_count"],
-            n_kv_heads=size["attention.head_count_kv"],
-            d_hidden=size["feed_forward_length"],
-            positions="rotary",
-            rotary_base=size["rope.freq_base"],
-            norm="rms",
-            feed_forward="gated",
-            activation="silu",
-            bias=False,
-        )
-    except KeyError as missing:
-        raise ValueError(f"the header says nothing of {missing}") from None
+    sizes = {ours: size[theirs] for theirs, ours in SIZES.items()}
+    kinds = {"norm": "rms", "feed_forward": "gated", "activation": "silu"}
+    return GPTConfig(**sizes, **kinds, positions="rotary", bias=False)
 
 
-def named(tensors: dict[str, Tensor], config: GPTConfig) -> dict[str, Tensor]:
-    """The tensors by our names; queries and keys rotate the pairs (i, i + d/2).
+def rename(tensors: dict[str, Tensor], names: dict, n_blocks: int) -> dict[str, Tensor]:
+    """The tensors by our names; {} in `names` stands for the number of the block.
 
-    Raises ValueError for one that is missing, or that there is no place for.
+    Raises ValueError for one that the file lacks, or that has no place in the model.
     """
-    found, rest = {}, dict(tensors)
-    for theirs, ours in NAMES.items():
-        for i in range(config.n_layers if "{}" in theirs else 1):
-            name = theirs.format(i)
-            if name not in rest:
-                raise ValueError(f"the file has no tensor {name}")
-            x = rest.pop(name)
-            if "attn_q" in name or "attn_k" in name:
-                # (head pair which column): all first ones, then all second ones
-                pairs = x.unflatten(0, (-1, config.d_model // config.n_heads // 2, 2))
-                x = pairs.transpose(1, 2).reshape(x.shape)
-            found[ours.format(i)] = x
-    if rest:
-        raise ValueError(f"there is no place for {min(rest)}")
-    return found
+    blocks = range(n_blocks)
+    ours = {a.format(i): b.format(i) for a, b in names.items() for i in blocks}
+    if differing := sorted(ours.keys() ^ tensors.keys()):
+        what = "the file has no tensor" if differing[0] in ours else "no place for"
+        raise ValueError(f"{what} {differing[0]}")
+    return {ours[name]: x for name, x in tensors.items()}
 
 
-@torch.no_grad()
-def filled(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
-    """A GPT with these weights. ValueError where one has another shape."""
+def weights_of(tensors: dict[str, Tensor], config: GPTConfig) -> dict[str, Tensor]:
+    """A GGUF file's tensors by our names, the rows of queries and keys in our order.
+
+    In each head the two rows that rotate together are neighbours in the file; here
+    they are half a head apart. Raises ValueError as `rename` does.
+    """
+    weights = rename(tensors, NAMES, config.n_layers)
+    half = config.d_model // config.n_heads // 2
+    for name, x in weights.items():
+        if "to_queries" in name or "to_keys" in name:
+            pairs = x.unflatten(0, (-1, half, 2))  # (head pair two column)
+            weights[name] = pairs.transpose(1, 2).reshape(x.shape)
+    return weights
+
+
+def build(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
+    """A GPT that has these weights, to be used and not trained."""
     with torch.device("meta"):  # no numbers are drawn that would be overwritten
         model = GPT(config)
-    for name, parameter in model.named_parameters():
-        if parameter.shape != weights[name].shape:
-            raise ValueError(
-                f"{name} is {tuple(weights[name].shape)} in the file; its sizes make"
-                f" it {tuple(parameter.shape)}"
-            )
-        layer = model.get_submodule(name.rpartition(".")[0])
-        weight = torch.empty_like(parameter, device="cpu").copy_(weights[name])
-        setattr(layer, name.rpartition(".")[2], nn.Parameter(weight, False))
+    output = {"unembedding.weight": weights["embedding.weight"]} if config.tied else {}
+    model.load_state_dict(weights | output, assign=True)
     if config.tied:
         model.unembedding.weight = model.embedding.weight
-    return model.eval()
-
-
-def byte_of() -> dict[str, int]:
-    """Which byte each character of such a vocabulary stands for, as in GPT-2.
-
-    Bytes that can be printed stand for themselves, the others for 256 and up.
-    """
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {
-        chr(256 + i): byte for i, byte in enumerate(others)
-    }
+    return model.eval().requires_grad_(False)
 
 
 class PublishedTokenizer:
@@ -149,7 +123,7 @@ class PublishedTokenizer:
         self.d_vocab, self.end = len(tokens), header["tokenizer.ggml.eos_token_id"]
         pairs = zip(tokens, kinds, strict=True)
         self.special = {t: i for i, (t, kind) in enumerate(pairs) if kind == 3}
-        to_byte = byte_of()
+        to_byte = printable_bytes()
         self.pieces = [
             b"" if token in self.special else bytes(to_byte[x] for x in token)
             for token in tokens
@@ -157,13 +131,10 @@ class PublishedTokenizer:
         ranks = {piece: i for i, piece in enumerate(self.pieces) if piece}
         missing = (bytes([i]) for i in range(256) if bytes([i]) not in ranks)
         ranks |= {byte: self.d_vocab + i for i, byte in enumerate(missing)}
-        self.encoding = tiktoken.Encoding(
-            "published", pat_str=PIECES, mergeable_ranks=ranks, special_tokens={}
-        )
+        self.encoding = encoding(ranks, PIECES)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`; a byte that the vocabulary lacks is read as U+FFFD."""
-        check_text(text=text)
         unknown = self.encoding.encode_ordinary("\ufffd")
         ids = self.encoding.encode_ordinary(text)
         return [x for i in ids for x in ([i] if i < self.d_vocab else unknown)]
@@ -185,10 +156,8 @@ class PublishedTokenizer:
 def load_smollm2() -> tuple[GPT, PublishedTokenizer]:
     """SmolLM2-135M-Instruct from the cache: the model, 30 blocks, and its tokenizer.
 
-    Allal et al. 2025; Apache-2.0. Raises FileNotFoundError or ValueError where the file
-    is missing or damaged.
+    Allal et al. 2025; Apache-2.0. Raises what `find` does.
     """
-    read(SMOLLM2)  # raises where it isn't whole
-    header, tensors = read_gguf(SMOLLM2.path)
+    header, tensors = read_gguf(find(SMOLLM2))
     config = config_of(header)
-    return filled(config, named(tensors, config)), PublishedTokenizer(header)
+    return build(config, weights_of(tensors, config)), PublishedTokenizer(header)

@@ -9,10 +9,10 @@ import sys
 import warnings
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .inputs import check_features, check_tensor
-from .joined import join
+from .inputs import check_tensor
 from .models import GPT
 
 BLOCK = 32
@@ -22,8 +22,7 @@ def in_blocks(weight: Tensor, n_bits: int) -> tuple[Tensor, Tensor, Tensor]:
     """Whole numbers (o n 32) from 0 to 2^n_bits - 1, scales and lows (o n 1).
 
     A weight (o i) is scale · number + low, to half a scale; the low is the smallest of
-    its block of 32. Weights that were in such blocks before are found again as they
-    were, as those of a GGUF file in Q4_1.
+    its block of 32. Weights of such blocks, as GGUF's Q4_1, are found again exactly.
     """
     blocks = weight.float().unflatten(1, (-1, BLOCK))
     lows, highs = blocks.amin(-1, keepdim=True), blocks.amax(-1, keepdim=True)
@@ -33,25 +32,26 @@ def in_blocks(weight: Tensor, n_bits: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class PackedLinear(nn.Module):
-    """x (... i) times a weight (o i) that is kept in 4 or 8 bits: (... o), no bias.
+    """A linear layer, x (... i) -> (... o), whose weight (o i) lies in 4 or 8 bits.
 
     An 8-bit number is two 4-bit ones, 16 · high + low: two products and their sum. The
     kernel multiplies in bfloat16 and adds in float32; what goes in and out is of x's
-    dtype. Raises ValueError for sizes that the kernel has no blocks for.
+    dtype. Raises ValueError for inputs that don't come in blocks of 32.
     """
 
-    def __init__(self, weight: Tensor, n_bits: int = 4):
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, n_bits: int = 4):
         super().__init__()
         check_tensor("floats", "o i", weight=weight)
+        self.out_features, self.in_features = shape = tuple(weight.shape)
         if n_bits not in (4, 8):
             raise ValueError(f"n_bits is {n_bits!r}; it must be 4 or 8")
-        (self.out_features, self.in_features), self.n_bits = weight.shape, n_bits
-        if self.in_features % BLOCK or self.out_features % 16:
-            raise ValueError(
-                f"the weight is {tuple(weight.shape)}; the kernel wants outputs in"
-                f" sixteens and inputs in blocks of {BLOCK}"
-            )
-        numbers, scales, lows = in_blocks(weight.detach(), n_bits)
+        if self.in_features % BLOCK:
+            wanted = f"the kernel wants inputs in blocks of {BLOCK}"
+            raise ValueError(f"the weight is {shape}; {wanted}")
+        self.bias, self.n_bits = bias, n_bits
+        # The kernel wants outputs in sixteens: rows of zeros fill the last ones up.
+        weight = F.pad(weight.detach(), (0, 0, 0, -self.out_features % 16))
+        numbers, scales, lows = in_blocks(weight, n_bits)
         parts = [(numbers, scales, lows)]
         if n_bits == 8:
             parts = [(numbers >> 4, 16 * scales, lows), (numbers & 15, scales, 0)]
@@ -63,15 +63,17 @@ class PackedLinear(nn.Module):
         self.register_buffer("pairs", pairs.transpose(0, 1).bfloat16().contiguous())
 
     def forward(self, x: Tensor) -> Tensor:
-        check_features(x, self.in_features)
         rows = x.bfloat16().reshape(-1, self.in_features)
-        product = torch._weight_int4pack_mm_for_cpu(
-            rows, self.packed, BLOCK, self.pairs.bfloat16()
-        ).to(x.dtype)
+        multiply = torch._weight_int4pack_mm_for_cpu
+        product = multiply(rows, self.packed, BLOCK, self.pairs.bfloat16()).to(x.dtype)
         if self.n_bits == 8:
             high, low = product.chunk(2, -1)
             product = high + low
-        return product.view(*x.shape[:-1], self.out_features)
+        if product.shape[1] > self.out_features:
+            product = product[:, : self.out_features]
+        if self.bias is not None:
+            product = product + self.bias
+        return product.reshape(*x.shape[:-1], self.out_features)
 
 
 def kernel_is_here() -> bool:
@@ -84,14 +86,15 @@ def kernel_is_here() -> bool:
 def pack_weights(model: GPT) -> GPT:
     """The model itself, its weights in 4-bit blocks and the output matrix in 8 bits.
 
-    Where the kernel is missing or slow, it stays as it is, and a warning says so.
+    A layer whose inputs don't come in blocks of 32 stays as it is. Where the kernel is
+    missing or slow, all do, and a warning says so.
     """
     if not kernel_is_here():
         warnings.warn("no 4-bit kernel here: the weights run unpacked", stacklevel=2)
         return model
-    for layer in [*join(model).modules()]:
-        n_bits = 8 if layer is model else 4
-        for name, child in [*layer.named_children()]:
-            if isinstance(child, nn.Linear) and child.bias is None:
-                setattr(layer, name, PackedLinear(child.weight, n_bits))
+    for layer in [*model.modules()]:
+        for name, x in [*layer.named_children()]:
+            if isinstance(x, nn.Linear) and x.in_features % BLOCK == 0:
+                n_bits = 8 if name == "unembedding" else 4
+                setattr(layer, name, PackedLinear(x.weight, x.bias, n_bits))
     return model

@@ -1,23 +1,29 @@
-"""Recipes: all that decides a run but its seed, and the course's four. Chapter 05."""
+"""Recipes: all that decides a run but its seed, and the course's three. Chapter 05."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
-from .checkpoints import described
-from .inputs import check_between, check_whole, given
+from .checkpoints import to_json
+from .data import batches, split, tiny_shakespeare
 from .models import GPT, GPTConfig
 from .optimizers import AdamW, muon, warmup_cosine, warmup_linear
+from .tokenizers import CharTokenizer
+
+
+def shakespeare_tokens() -> tuple[Tensor, Tensor]:
+    """Tiny Shakespeare's characters as tokens: training, validation."""
+    text = tiny_shakespeare()
+    return split(torch.tensor(CharTokenizer(text).encode(text)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A whole run on tiny Shakespeare's characters: a model, batches, an optimizer.
-
-    Raises ValueError for a number that can't be.
-    """
+    """A whole run on tiny Shakespeare's characters: a model, batches, an optimizer."""
 
     config: GPTConfig
     batch_size: int
@@ -28,72 +34,39 @@ class Recipe:
     optimizer: Callable[[GPT], Optimizer] = muon
     bfloat16: bool = False
 
-    def __post_init__(self):
-        if not isinstance(self.config, GPTConfig):
-            raise ValueError(f"config is {given(self.config)}; it must be a GPTConfig")
-        check_whole(batch_size=self.batch_size, n_steps=self.n_steps)
-        check_whole(0, warmup=self.warmup)
-        check_between(0, 1, floor=self.floor)
+    def batches(self, n_steps: int, generator: torch.Generator | None):
+        """The next `n_steps` batches of the training text."""
+        how = {"batch_size": self.batch_size, "n_steps": n_steps}
+        how |= {"context_length": self.config.context_length, "generator": generator}
+        return batches(shakespeare_tokens()[0], **how)
 
     def facts(self, seed: int) -> dict:
-        """What a checkpoint says of a run by this recipe, beside the model's parts."""
-        names = [field.name for field in fields(self) if field.name != "config"]
-        own = {name: described(getattr(self, name)) for name in names}
-        return {"recipe": own | {"seed": seed}}
+        """What a checkpoint says of a run by this recipe, beside the model's config."""
+        own = {name: x for name, x in vars(self).items() if name != "config"}
+        return to_json({"recipe": own | {"seed": seed}})
 
 
 def plain_adamw(model: GPT) -> AdamW:
     """nanoGPT's: decay for matrices and embeddings, none for the rest."""
-    parameters = [*model.parameters()]
-    groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-    ]
+    decayed = {"params": [p for p in model.parameters() if p.dim() >= 2]}
+    others = {"params": [p for p in model.parameters() if p.dim() < 2]}
+    groups = [decayed | {"weight_decay": 0.1}, others | {"weight_decay": 0.0}]
     return AdamW(groups, lr=1e-3, betas=(0.9, 0.99))
 
 
-SMALL = GPTConfig(
-    d_vocab=65, context_length=64, d_model=128, n_heads=4, n_layers=4, bias=False
-)
-MODERN = {
-    "positions": "rotary",
-    "norm": "rms",
-    "normalize": True,
-    "tied": False,
-    "activation": "squared_relu",
-    "zero_init": True,
-}
-LARGE = {"context_length": 256, "d_model": 256}
+SMALL = {"d_vocab": 65, "context_length": 64, "d_model": 128, "n_heads": 4}
+SMALL |= {"n_layers": 4, "bias": False, "activation": "gelu"}
+MODERN = {"positions": "rotary", "norm": "rms", "normalize": True, "tied": False}
+MODERN |= {"activation": "squared_relu", "zero_init": True}
+FAST = Recipe(config=GPTConfig(**SMALL | MODERN), batch_size=24, n_steps=400, warmup=10)
+PLAIN = {"schedule": warmup_cosine, "floor": 0.1, "optimizer": plain_adamw}
+LONG = {"optimizer": partial(muon, weight_decay=0.1), "bfloat16": True}
+LARGE = replace(FAST.config, context_length=256, d_model=256)
 RECIPES = {
-    # nanoGPT's recipe for a laptop's CPU
-    "plain": Recipe(
-        config=replace(SMALL, activation="gelu"),
-        batch_size=12,
-        n_steps=2000,
-        warmup=100,
-        floor=0.1,
-        schedule=warmup_cosine,
-        optimizer=plain_adamw,
+    "plain": Recipe(  # nanoGPT's for a laptop's CPU
+        config=GPTConfig(**SMALL), batch_size=12, n_steps=2000, warmup=100, **PLAIN
     ),
-    # chapter 05's
-    "fast": Recipe(
-        config=replace(SMALL, **MODERN), batch_size=24, n_steps=400, warmup=10
-    ),
-    # `make bench`: as good as "plain", as soon as may be
-    "race": Recipe(
-        config=replace(SMALL, **MODERN),
-        batch_size=16,
-        n_steps=195,
-        warmup=1,
-        optimizer=partial(muon, momentum=0.85),
-    ),
+    "fast": FAST,  # chapter 05's
     # `make train`: ten minutes on two cores
-    "long": Recipe(
-        config=replace(SMALL, **MODERN, **LARGE),
-        batch_size=8,
-        n_steps=1750,
-        warmup=20,
-        optimizer=partial(muon, weight_decay=0.1),
-        bfloat16=True,
-    ),
+    "long": Recipe(config=LARGE, batch_size=8, n_steps=1750, warmup=20, **LONG),
 }

@@ -4,8 +4,6 @@ Continuous batching: a stream that ends gives its row to the next request in the
 at once, while the others go on. Yu et al. 2022, section 3.
 """
 
-import random
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,10 +11,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from .cache import RaggedCache
 from .inputs import check_tensor, check_whole
-from .models import GPT, GPTConfig, evaluating
+from .models import evaluating
 from .sampling import check_prompt, greedy
+from .serving_caches import RaggedCache
 
 
 @dataclass(eq=False)
@@ -47,16 +45,21 @@ class Server:
 
     Each request's text is what `generate` would write for it alone, whatever the others
     do. What can't be served ends with its error and leaves the others alone. `capacity`
-    is the room of a row in tokens, the context_length by default.
+    is the room of a row in tokens, the context_length by default. Raises ValueError for
+    a capacity beyond learned positions.
     """
 
     def __init__(self, model: nn.Module, n_rows: int, capacity: int | None = None):
         window = model.config.context_length
         self.capacity = window if capacity is None else capacity
         check_whole(n_rows=n_rows, capacity=self.capacity)
+        if model.config.positions == "learned" and self.capacity > window:
+            raise ValueError(
+                f"capacity ({self.capacity}) exceeds the {window} learned positions"
+            )
         self.model, self.queue = model, deque()
         self.rows: list[Request | None] = [None] * n_rows
-        self.caches = [RaggedCache(self.capacity, n_rows) for _ in model.new_caches(1)]
+        self.cache = RaggedCache(self.capacity, n_rows)
 
     def submit(self, request: Request) -> None:
         """Put a request at the end of the queue, or end it here if it can't fit."""
@@ -77,10 +80,12 @@ class Server:
         going = [row for row, request in enumerate(self.rows) if request]
         with evaluating(self.model):
             if going:
-                self._forget()
+                # A row that nobody uses begins anew, and writes its token at 0.
+                used = torch.tensor([each is not None for each in self.rows])
+                self.cache.truncate(self.cache.n_seen * used)
                 last = [[each.written[-1] if each else 0] for each in self.rows]
                 last = torch.tensor(last, device=next(self.model.parameters()).device)
-                logits = self.model(last, self.caches, at=-1)
+                logits = self.model(last, self.cache, last=-1)
                 for row in going:
                     self._take(row, logits[row])
             for row in range(len(self.rows)):
@@ -92,24 +97,17 @@ class Server:
         while self.busy:
             self.step()
 
-    def _forget(self) -> None:
-        """Empty the rows that nobody uses: their next token is written at 0."""
-        used = torch.tensor([request is not None for request in self.rows])
-        for cache in self.caches:
-            cache.truncate(cache.lengths * used)
-
     def _admit(self, row: int, request: Request) -> None:
         """Read a prompt by itself, and let its stream go on in the batch."""
         if request.done:  # no token was wanted
             return
-        caches = self.model.new_caches(len(request.prompt))
+        alone = self.model.new_cache(len(request.prompt))
         try:
-            logits = self.model(request.prompt[None], caches, at=-1)[0]
+            logits = self.model(request.prompt[None], alone, last=-1)[0]
         except Exception as reason:
             request.error = reason
             return
-        for batch, alone in zip(self.caches, caches, strict=True):
-            batch.put(row, alone)
+        self.cache.put(row, alone)
         self.rows[row] = request
         self._take(row, logits)
 
@@ -129,20 +127,3 @@ class Server:
             request.error = reason
         if request.done:
             self.rows[row] = None
-
-
-def main() -> None:
-    """Tokens a second for 32 requests at GPT-2 small's shape, by number of rows."""
-    model, draw = GPT(GPTConfig(), torch.Generator().manual_seed(0)), random.Random(0)
-    sizes = [(draw.randint(4, 64), draw.randint(8, 96)) for _ in range(32)]
-    for n_rows in (1, 2, 4, 8, 16):
-        server, start = Server(model, n_rows), time.perf_counter()
-        for length, n_new in sizes:
-            server.submit(Request(torch.ones(length, dtype=torch.long), n_new))
-        server.run()
-        rate = sum(n for _, n in sizes) / (time.perf_counter() - start)
-        print(f"{n_rows:2} rows: {rate:6.1f} tokens a second", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,21 +10,22 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from .cache import RaggedCache
-from .inputs import check_tensor, check_whole, given
+from .inputs import check_tensor, check_whole
 from .models import evaluating
 from .sampling import check_prompt, sample
+from .serving_caches import RaggedCache
 
-Guess = tuple[Tensor, Tensor]  # tokens (g), and the chances they were drawn with (g v)
+# Tokens (g), and the probabilities (g v) that they were drawn with.
+Guess = tuple[Tensor, Tensor]
 
 
-def sure(logits: Tensor) -> Tensor:
-    """Chances (... v) that are 1 for the likeliest token: greedy decoding."""
+def greedy_probabilities(logits: Tensor) -> Tensor:
+    """Probabilities (... v) that are 1 for the likeliest token: greedy decoding."""
     likeliest = logits.argmax(-1)
     return nn.functional.one_hot(likeliest, logits.shape[-1]).to(logits.dtype)
 
 
-class LookUp:
+class PromptLookup:
     """Guesses what followed when the last `n_same` tokens stood in the text before.
 
     Called with a text (t): at most `n_guesses` tokens, none where they never stood.
@@ -46,111 +47,51 @@ class LookUp:
         return guesses, nn.functional.one_hot(guesses, self.d_vocab).float()
 
 
-class Smaller:
-    """Guesses `n_guesses` tokens by a smaller model of the same vocabulary.
-
-    It keeps a cache of its own, cut back to where text and guesses agree. `chances`
-    turns its logits into probabilities, and must not see the text's generator.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        n_guesses: int = 4,
-        *,
-        chances: Callable[[Tensor], Tensor] = sure,
-        generator: torch.Generator | None = None,
-    ):
-        check_whole(n_guesses=n_guesses)
-        self.model, self.n_guesses = model, n_guesses
-        self.chances, self.generator = chances, generator
-        self.seen = torch.zeros(0, dtype=torch.long)
-        capacity = model.config.context_length
-        self.caches = [RaggedCache(capacity, 1) for _ in model.new_caches(1)]
-
-    def __call__(self, text: Tensor) -> Guess:
-        n = min(len(self.seen), len(text) - 1)
-        differ = (self.seen[:n].to(text.device) != text[:n]).nonzero()
-        n = int(differ[0]) if len(differ) else n
-        n_guesses = min(self.n_guesses, self.caches[0].capacity - len(text))
-        guesses, chances = [], []
-        with evaluating(self.model), torch.inference_mode():
-            for cache in self.caches:
-                cache.truncate(torch.tensor([n]))
-            for _ in range(n_guesses):
-                logits = self.model(text[None, n:], self.caches, at=-1)[0]
-                chances.append(self.chances(logits))
-                new = sample(chances[-1].log(), self.generator)[None]
-                n, text = len(text), torch.cat([text, new])
-                guesses.append(new)
-        self.seen = text[:n]
-        if not guesses:
-            none = torch.zeros(0, self.model.config.d_vocab, device=text.device)
-            return text[:0], none
-        return torch.cat(guesses), torch.stack(chances)
-
-
-def checked(
-    guesses: Tensor, chances: Tensor, wanted: Tensor, generator: torch.Generator | None
-) -> Tensor:
+def accept(guesses: Tensor, probabilities: Tensor, wanted: Tensor, generator) -> Tensor:
     """The guesses (g) kept, and one token more: (1) to (g + 1).
 
-    `chances` (g v) are those they were drawn with, `wanted` (g+1 v) the model's.
+    `probabilities` (g v) are those they were drawn with, `wanted` (g+1 v) the model's.
     """
     for i, guess in enumerate(guesses):
-        kept = wanted[i, guess] / chances[i, guess]
+        kept = wanted[i, guess] / probabilities[i, guess]
         if torch.rand((), generator=generator) >= kept:
-            more = (wanted[i] - chances[i]).clamp(min=0)
+            more = (wanted[i] - probabilities[i]).clamp(min=0)
             more = more if more.any() else wanted[i]  # equal but for their rounding
             return torch.cat([guesses[:i], sample(more.log(), generator)[None]])
     return torch.cat([guesses, sample(wanted[-1].log(), generator)[None]])
 
 
 def speculate(
-    model: nn.Module,
+    model,
     prompt: Tensor,
     n_new: int,
     guess: Callable[[Tensor], Guess],
     *,
-    chances: Callable[[Tensor], Tensor] = sure,
-    generator: torch.Generator | None = None,
-    end: int | None = None,
+    probabilities=greedy_probabilities,
+    generator=None,
+    end=None,
 ) -> Iterator[Tensor]:
     """`n_new` tokens after a prompt (t), yielded as each pass gives them: (1) or more.
 
-    `guess` takes the text so far (t) and gives tokens (g), with the chances (g v) that
-    it drew them with. `chances` turns logits (... v) into probabilities; by default
-    all on the likeliest, and then the text is `generate`'s, token for token. Raises
+    `guess` takes the text so far (t) and gives tokens (g), with the probabilities (g v)
+    that it drew them with. `probabilities` turns logits (... v) into such; by default
+    all is on the likeliest, and the text is `generate`'s, token for token. Raises
     ValueError for a prompt that is empty, or with n_new beyond the context.
     """
     check_tensor("integers", "t", prompt=prompt)
     check_prompt(prompt, n_new, model.config.context_length)
     length, text = len(prompt) + n_new, prompt
-    caches = [RaggedCache(length, 1) for _ in model.new_caches(1)]
+    cache = RaggedCache(length, 1)
     while len(text) < length:
-        guessed = guess(text)
-        check_guesses(*guessed, model.config.d_vocab)
-        guesses, drawn = (x[: length - len(text) - 1] for x in guessed)
+        guesses, drawn = (x[: length - len(text) - 1] for x in guess(text))
         with evaluating(model), torch.inference_mode():
-            new = torch.cat([text, guesses])[None, len(caches[0]) :]
-            logits = model(new, caches)[0, -len(guesses) - 1 :]
-            new = checked(guesses, drawn, chances(logits), generator).clone()
+            new = torch.cat([text, guesses])[None, len(cache) :]
+            logits = model(new, cache)[0, -len(guesses) - 1 :]
+            new = accept(guesses, drawn, probabilities(logits), generator).clone()
         if end is not None and (ends := (new == end).nonzero()).numel():
             new = new[: int(ends[0]) + 1]
         text = torch.cat([text, new])
-        for cache in caches:
-            cache.truncate(torch.tensor([len(text) - 1]))  # the last is not seen yet
+        cache.truncate(torch.tensor([len(text) - 1]))  # the last is not seen yet
         yield new
         if new[-1] == end:
             return
-
-
-def check_guesses(guesses: Tensor, chances: Tensor, d_vocab: int) -> None:
-    """Raise ValueError for guesses that are no tokens, or have no chances (g v)."""
-    check_tensor("integers", "g", guesses=guesses)
-    check_tensor("floats", "g v", chances=chances)
-    if chances.shape != (len(guesses), d_vocab):
-        raise ValueError(
-            f"{len(guesses)} guesses have chances {given(chances)}; they must be"
-            f" ({len(guesses)}, {d_vocab})"
-        )

@@ -1,29 +1,23 @@
 """Tokenizers: from text to integers and back. Chapter 00."""
 
+import json
 import operator
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from unittest.mock import patch
+from itertools import count, pairwise
 
 import tiktoken
 
-from .artifacts import GPT2_MERGES, GPT2_VOCABULARY, VOCABULARY, read
-from .inputs import check_text, check_whole, given
+from .artifacts import GPT2_VOCABULARY, find
+from .inputs import check_whole
 
 
 def check_ids(tokens: Iterable[int], d_vocab: int) -> list[int]:
     """The tokens as integers; ValueError for one outside the vocabulary."""
-    try:
-        ids = [operator.index(token) for token in tokens]
-    except TypeError:
-        raise ValueError(
-            f"tokens are {given(tokens)}; they must be integers from 0 to {d_vocab - 1}"
-        ) from None
-    for token in ids:
-        if not 0 <= token < d_vocab:
-            raise ValueError(f"token {token} is outside 0 to {d_vocab - 1}")
+    ids = [operator.index(token) for token in tokens]
+    if outside := [token for token in ids if not 0 <= token < d_vocab]:
+        raise ValueError(f"token {outside[0]} is outside 0 to {d_vocab - 1}")
     return ids
 
 
@@ -38,34 +32,28 @@ class CharTokenizer:
     """
 
     def __init__(self, text: str):
-        check_text(text=text)
-        if not text:
+        if text == "":
             raise ValueError("text is ''; the vocabulary needs one character or more")
         self.characters = "".join(sorted(set(text)))
         self.index = {character: i for i, character in enumerate(self.characters)}
-
-    @property
-    def d_vocab(self) -> int:
-        return len(self.characters)
+        self.d_vocab = len(self.characters)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`. ValueError for a character outside the vocabulary."""
-        check_text(text=text)
-        try:
-            return [self.index[character] for character in text]
-        except KeyError as error:
-            raise ValueError(
-                f"{error.args[0]!r} is not one of the {self.d_vocab} characters"
-            ) from None
+        if new := [x for x in text if x not in self.index]:
+            raise ValueError(f"{new[0]!r} is not one of the {self.d_vocab} characters")
+        return [self.index[character] for character in text]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Text of `tokens`. Raises ValueError for an id outside 0 to d_vocab - 1."""
+        """Text of `tokens`. ValueError for an id outside the vocabulary."""
         return "".join(self.characters[i] for i in check_ids(tokens, self.d_vocab))
 
 
 # Words with the space before them, runs of other signs, runs of white space: every
 # character falls into one of the three, and no merge crosses their borders.
 PIECES = r" ?[A-Za-z']+| ?[^A-Za-z' \n]+|[ \n]+"
+GPT2_PIECES = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+END_OF_TEXT = "<|endoftext|>"
 
 
 def merge(ids: list[int], pair: tuple[int, int], new: int) -> list[int]:
@@ -76,44 +64,38 @@ def merge(ids: list[int], pair: tuple[int, int], new: int) -> list[int]:
     """
     merged, i = [], 0
     while i < len(ids):
-        if i + 1 < len(ids) and (ids[i], ids[i + 1]) == pair:
-            merged.append(new)
-            i += 2
-        else:
-            merged.append(ids[i])
-            i += 1
+        found = tuple(ids[i : i + 2]) == pair
+        merged.append(new if found else ids[i])
+        i += 2 if found else 1
     return merged
 
 
 def train_bpe(text: str, d_vocab: int) -> list[tuple[int, int]]:
     """The `d_vocab` - 256 merges of byte-pair encoding: always the commonest pair next.
 
-    Ties go to the pair with the larger ids. Counts are kept per distinct piece, and
-    after a merge only the pieces that hold the pair are counted anew. The list is
-    shorter where the text has no more pairs. Gage 1994; Sennrich et al. 2016.
+    Ties go to the pair with the larger ids. After a merge only the pieces that hold the
+    pair are counted anew. A text with too few pairs has fewer. Sennrich et al. 2016.
     """
-    check_text(text=text)
     check_whole(256, d_vocab=d_vocab)  # one for each byte
     pieces = Counter(re.findall(PIECES, text))
     words, counts = [list(p.encode()) for p in pieces], list(pieces.values())
-    pairs, places = Counter(), defaultdict(set)
+    pairs, places, merges = Counter(), defaultdict(set), []
 
-    def count(i: int, sign: int) -> None:
-        for pair in zip(words[i], words[i][1:], strict=False):
+    def add(i: int, sign: int) -> None:
+        for pair in pairwise(words[i]):
             pairs[pair] += sign * counts[i]
             places[pair].add(i)
 
     for i in range(len(words)):
-        count(i, 1)
-    merges = []
+        add(i, 1)
     while len(merges) < d_vocab - 256 and pairs:
         n, pair = max((n, pair) for pair, n in pairs.items())
         if n < 1:
             break
         for i in places.pop(pair):
-            count(i, -1)
+            add(i, -1)
             words[i] = merge(words[i], pair, 256 + len(merges))
-            count(i, 1)
+            add(i, 1)
         del pairs[pair]
         merges.append(pair)
     return merges
@@ -127,49 +109,33 @@ class BPETokenizer:
     """
 
     def __init__(self, merges: list[tuple[int, int]]):
-        for i, pair in enumerate(merges):
-            known = range(256 + i)
-            if not (isinstance(pair, tuple | list) and len(pair) == 2) or not all(
-                token in known for token in pair
-            ):
-                raise ValueError(
-                    f"merge {i} is {pair!r}; it must be a pair of the {256 + i} tokens"
-                    " that there are before it"
-                )
-        self.ranks = {pair: 256 + i for i, pair in enumerate(merges)}
         self.vocabulary = [bytes([i]) for i in range(256)]
-        for a, b in merges:
-            self.vocabulary.append(self.vocabulary[a] + self.vocabulary[b])
-        self.known: dict[str, list[int]] = {}
+        self.ranks, self.known = {}, {}  # of pairs, the new token; of pieces, theirs
+        for pair in map(tuple, merges):  # JSON gives lists
+            new = len(self.vocabulary)
+            if len(pair) != 2 or not all(token in range(new) for token in pair):
+                wanted = f"it must be a pair of the {new} tokens before it"
+                raise ValueError(f"merge {new - 256} is {pair}; {wanted}")
+            self.vocabulary.append(b"".join(self.vocabulary[token] for token in pair))
+            self.ranks[pair] = new
+        self.d_vocab = len(self.vocabulary)
 
     @classmethod
     def train(cls, text: str, d_vocab: int) -> "BPETokenizer":
         """A tokenizer with the merges of `train_bpe(text, d_vocab)`."""
         return cls(train_bpe(text, d_vocab))
 
-    @property
-    def d_vocab(self) -> int:
-        return len(self.vocabulary)
-
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`. ValueError for a lone surrogate, which is not text."""
-        check_text(text=text)
-        if surrogate := re.search("[\ud800-\udfff]", text):
-            raise ValueError(
-                f"{surrogate[0]!r} at {surrogate.start()} is half a character"
-            )
-        return [
-            i for piece in re.findall(PIECES, text) for i in self.encode_piece(piece)
-        ]
+        """Token ids of `text`. ValueError for half a character, a lone surrogate."""
+        pieces = re.findall(PIECES, text)
+        return [token for piece in pieces for token in self.encode_piece(piece)]
 
     def encode_piece(self, piece: str) -> list[int]:
         """The merges of one piece, lowest rank first; remembered."""
         if piece not in self.known:
             ids = list(piece.encode())
-            while known := [
-                p for p in zip(ids, ids[1:], strict=False) if p in self.ranks
-            ]:
-                first = min(known, key=self.ranks.__getitem__)
+            while pairs := self.ranks.keys() & pairwise(ids):
+                first = min(pairs, key=self.ranks.__getitem__)
                 ids = merge(ids, first, self.ranks[first])
             self.known[piece] = ids
         return self.known[piece]
@@ -179,21 +145,33 @@ class BPETokenizer:
         ids = check_ids(tokens, self.d_vocab)
         return b"".join(self.vocabulary[i] for i in ids).decode(errors="replace")
 
-    def to_tiktoken(self, name: str = "companion"):
-        """The same encoding as a `tiktoken.Encoding`, which is much faster."""
-        ranks = {token: i for i, token in enumerate(self.vocabulary)}
-        return tiktoken.Encoding(
-            name, pat_str=PIECES, mergeable_ranks=ranks, special_tokens={}
-        )
+    def to_tiktoken(self) -> tiktoken.Encoding:
+        """The same encoding by tiktoken, which is much faster."""
+        return encoding({token: i for i, token in enumerate(self.vocabulary)}, PIECES)
 
 
-def gpt2_tokenizer():
-    """GPT-2's byte-pair encoding, 50,257 tokens, as a `tiktoken.Encoding`; offline.
+def encoding(ranks: dict[bytes, int], pieces: str, special=None, name="companion"):
+    """tiktoken's encoding by a vocabulary of bytes, in the order of their merges."""
+    how = {"mergeable_ranks": ranks, "special_tokens": special or {}}
+    return tiktoken.Encoding(name, pat_str=pieces, **how)
 
-    Raises FileNotFoundError or ValueError where a vocabulary file is missing or damaged
-    (tiktoken itself would delete a damaged file and go to the network).
+
+def printable_bytes() -> dict[str, int]:
+    """The byte for which each character of GPT-2's vocabulary stands.
+
+    Bytes that can be printed stand for themselves, the others for 256 and up.
     """
-    for artifact in (GPT2_MERGES, GPT2_VOCABULARY):
-        read(artifact)
-    with patch.dict(os.environ, {"TIKTOKEN_CACHE_DIR": str(VOCABULARY)}):
-        return tiktoken.get_encoding("gpt2")
+    others, plain = count(256), [chr(i).isprintable() and i != 32 for i in range(256)]
+    return {chr(i if plain[i] else next(others)): i for i in range(256)}
+
+
+def gpt2_tokenizer() -> tiktoken.Encoding:
+    """GPT-2's byte-pair encoding, 50,257 tokens, from the cache. Radford et al. 2019.
+
+    A token's number is also its rank: merges with small numbers come first. Raises
+    FileNotFoundError or ValueError where the vocabulary is missing or damaged.
+    """
+    tokens = json.loads(find(GPT2_VOCABULARY).read_text("utf-8"))
+    special, to_byte = {END_OF_TEXT: tokens.pop(END_OF_TEXT)}, printable_bytes()
+    ranks = {bytes(to_byte[x] for x in token): i for token, i in tokens.items()}
+    return encoding(ranks, GPT2_PIECES, special, "gpt2")

@@ -1,7 +1,7 @@
 """Put the pages of the site together in build/source/, where Sphinx reads them.
 
-The chapters lie there as they are. The index, whose words are the README's, and a page
-for each module are written here.
+The chapters lie there as they are. The cards of the first page, whose questions are the
+README's, and a page for each module are written here.
 """
 
 import ast
@@ -13,8 +13,9 @@ from chapters import PATHS, ROOT, cover
 SOURCE = ROOT / "build" / "source"
 ROW = r"^\| \d\d \| \[(.+?)\]\(notebooks/(\w+)\.ipynb\) \| (.+?) \|$"
 CARD = """\
-- [![{alt}](pictures/{name}.png)
-  {number} · {title}](notebooks/{name}.ipynb)
+- [![{alt}](pictures/{name}.png)](notebooks/{name}.ipynb)
+
+  [{number} · {title}](notebooks/{name}.ipynb)
 
   {question}
 
@@ -75,14 +76,12 @@ def reference() -> dict[str, str]:
 
 def contents() -> dict[str, bytes]:
     """Every file that Sphinx reads, by its path."""
-    paths = [ROOT / "README.md", *ROOT.glob("docs/*.md")]
+    paths = [ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")]
     docs = {path.name: path.read_text("utf-8") for path in paths}
     # What lies in docs/ is one folder further up here.
     for name, text in docs.items():
         docs[name] = text.replace("](../", "](").replace("](docs/", "](")
     docs["index.md"] = docs["index.md"].replace("CHAPTERS\n", cards())
-    if "teaching.md" not in docs:
-        docs["index.md"] = docs["index.md"].replace("\nteaching\n", "\n")
     found = {name: text.encode() for name, text in (docs | reference()).items()}
     found |= {f"notebooks/{path.name}": path.read_bytes() for path in PATHS}
     found |= {f"pictures/{path.stem}.png": cover(path)[0] for path in PATHS}

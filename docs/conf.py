@@ -21,6 +21,7 @@ myst_enable_extensions = ["attrs_block", "dollarmath"]
 myst_heading_anchors = 3
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_inherit_docstrings = False
+autodoc_preserve_defaults = True  # as in the source, never as on this machine
 add_module_names = False
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
@@ -32,7 +33,11 @@ html_css_files = ["site.css"]
 mathjax_path = "tex-svg.js"
 html_favicon = "_static/icon.svg"
 html_context = {"default_mode": "auto"}
-html_theme_options = {"navbar_persistent": [], "use_fullscreen_button": False}
+html_theme_options = {
+    "navbar_persistent": [],
+    "use_fullscreen_button": False,
+    "footer_content_items": [],  # who wrote it is in LICENSE
+}
 if repository := os.environ.get("REPOSITORY"):  # owner/name
     html_theme_options |= {
         "repository_url": f"https://github.com/{repository}",

@@ -1,60 +1,134 @@
 """Write a deck for each chapter to build/slides/: `make slides`.
 
-A heading begins a slide; an exercise and a figure begin a slide below it. Where a cell
-says `slideshow.slide_type`, that holds. Solutions and folded code are left out.
+A slide is for speaking: a heading, a sentence or two, and one thing to look at: a
+formula, a cell with what it prints, or a figure. All prose is in the speaker's notes.
+Solutions, folded code and the set-up are left out.
 """
 
 import re
 import shutil
 
-import nbformat
-from chapters import PATHS, ROOT, figures, prepared
+from chapters import PATHS, ROOT, SLIDER, figures, prepared
 from nbconvert import SlidesExporter
-from nbformat.v4 import new_markdown_cell
+from nbformat.v4 import new_code_cell, new_markdown_cell
 
 SLIDES = ROOT / "build" / "slides"
 NPM = ROOT / "build" / "npm" / "node_modules"
+REVEAL = NPM / "reveal.js"
 FILES = [
-    *(NPM / "reveal.js" / "dist" / name for name in ("reveal.js", "reveal.css")),
+    *(REVEAL / "dist" / name for name in ("reveal.js", "reveal.css")),
+    REVEAL / "plugin" / "notes" / "notes.js",
     NPM / "mathjax" / "es5" / "tex-svg.js",
     *(ROOT / "docs" / "deck" / name for name in ("deck.js", "deck.css")),
     ROOT / "docs" / "_static" / "icon.svg",
 ]
+WORDS = 40
+PIECE = re.compile(r"^(#{1,3} [^\n]+|\*\*\d+\. .+?\*\*|\$\$.+?\$\$)", re.M | re.S)
+SENTENCE = re.compile(r"\S.*?[.!?:][*)\"]*(?=\s+[A-Z`*$(\"]|\s*$)", re.S)
 
 
-def parts(cell) -> list:
-    """A cell of prose cut before each of its headings; any other cell as it is."""
-    if cell.cell_type != "markdown":
-        return [cell]
-    pieces = re.split(r"^(?=#{1,3} )", cell.source, flags=re.M)
-    cells = [new_markdown_cell(piece) for piece in pieces if piece.strip()]
-    cells[0].metadata = cell.metadata
+def pieces(prose: str) -> list[str]:
+    """Markdown cut into headings, display formulas and what stands between them."""
+    return [text.strip() for text in PIECE.split(prose) if text.strip()]
+
+
+def n_words(text: str) -> int:
+    """Words without formulas, an address of a link, and marks."""
+    plain = re.sub(r"\$[^$]+\$|\]\([^)]*\)", " ", text)
+    return len([word for word in plain.split() if re.search(r"\w", word)])
+
+
+def line(prose: list[str], room: int, announced) -> str:
+    """What announces the thing, or else the first sentences that have room."""
+    blocks = "\n\n".join(prose).split("\n\n")
+    plain = [block for block in blocks if re.match(r"[^-|<>\d`]", block)]
+    sentences = [x for block in plain for x in SENTENCE.findall(block)]
+    last = sentences[-1] if announced and sentences else ""
+    if last.endswith(":") and n_words(last) <= room:
+        return last
+    chosen = []
+    for sentence in sentences:
+        room -= n_words(sentence)
+        if room < 0:
+            break
+        chosen.append(sentence)
+    return " ".join(chosen)
+
+
+def things(cell) -> list:
+    """What a cell of code shows: itself with what it prints, then its figures."""
+    cell.metadata["folded"] = "hide-input" in cell.metadata.get("tags", [])
+    pictures = [new_code_cell(outputs=[picture]) for picture in figures(cell)]
+    for each in pictures:
+        each.metadata["folded"] = True
+    cell.outputs = [
+        output
+        for output in cell.outputs
+        if output not in figures(cell)
+        and output.get("data", {}).get("text/markdown") != SLIDER
+    ]
+    shown = cell.outputs or not cell.metadata["folded"]
+    return [cell] * bool(shown) + pictures
+
+
+def slide(title: str, prose: list[str], thing=None, after=()) -> list:
+    """A slide's cells: what is read, what is looked at, and what is said."""
+    words = line(prose, WORDS - n_words(title), announced=thing)
+    cells = [new_markdown_cell(f"{title}\n\n{words}".strip())]
+    cells += [thing] if thing else []
+    cells[0].metadata["slideshow"] = {"slide_type": "slide"}
+    for cell in cells[1:]:
+        cell.metadata["slideshow"] = {"slide_type": "-"}
+    notes = new_markdown_cell("\n\n".join([*prose, *after]))
+    notes.metadata["slideshow"] = {"slide_type": "notes"}
+    return cells + [notes]
+
+
+def sections(cells) -> list[tuple[str, list]]:
+    """Each heading or exercise, and what follows it: texts, and cells to look at."""
+    found = []
+    for cell in cells:
+        if cell.cell_type == "code":
+            found[-1][1].extend(things(cell))
+            continue
+        for piece in pieces(cell.source):
+            if exercise := re.match(r"\*\*(\d+\. .+?)\*\*$", piece, re.S):
+                found.append((f"### {' '.join(exercise[1].split())}", []))
+            elif piece.startswith("#"):
+                found.append((piece, []))
+            elif piece.startswith("$$"):
+                found[-1][1].append(new_markdown_cell(piece))
+            else:
+                found[-1][1].append(piece)
+    return found
+
+
+def slides(title: str, parts: list) -> list:
+    """A section's slides, one for each thing, or a single one for words alone.
+
+    A thing comes with the prose that leads to it. What is said after the last one is
+    said while it still shows; the title page begins with words alone.
+    """
+    shown = [i for i, part in enumerate(parts) if not isinstance(part, str)]
+    if title.startswith("# ") or not shown:
+        first = shown[0] if shown else len(parts)
+        rest = slides(f"#{title}", parts[first:]) if shown else []
+        return slide(title, parts[:first]) + rest
+    cells, begin = [], 0
+    for i in shown:
+        after = parts[i + 1 :] if i == shown[-1] else []
+        cells += slide(title, parts[begin:i], parts[i], after)
+        begin = i + 1
     return cells
 
 
-def kind(cell) -> str:
-    """What the cell begins: a slide, one below it, or nothing (`-`)."""
-    if stated := cell.metadata.get("slideshow", {}).get("slide_type"):
-        return stated
-    if re.match(r"##? ", cell.source):
-        return "slide"
-    exercise = cell.cell_type == "markdown" and re.match(r"\*\*\d+\. ", cell.source)
-    below = exercise or figures(cell) or cell.source.startswith("### ")
-    return "subslide" if below else "-"
-
-
 def deck(notebook):
-    """The notebook as a deck: cut, without what is folded, every cell with its type."""
-    cells = []
-    for cell in notebook.cells:
-        tags = cell.metadata.get("tags", [])
-        cell.metadata["folded"] = "hide-input" in tags
-        if "solution" in tags or ("hide-input" in tags and not cell.outputs):
-            continue
-        cells += parts(cell)
-    for cell in cells:
-        cell.metadata["slideshow"] = {"slide_type": kind(cell)}
-    notebook.cells = cells
+    """The notebook as a deck."""
+    tagged = [(cell.metadata.get("tags", []), cell) for cell in notebook.cells]
+    cells = [cell for tags, cell in tagged if "solution" not in tags]
+    cells.remove(next(cell for cell in cells if cell.cell_type == "code"))
+    made = [slides(title, parts) for title, parts in sections(cells)]
+    notebook.cells = sum(made, [])
     notebook.metadata["title"] = cells[0].source.partition("\n")[0].strip("# ")
     return notebook
 
@@ -74,7 +148,6 @@ def main() -> None:
         if made.exists() and made.stat().st_mtime > max(ours, path.stat().st_mtime):
             continue
         notebook = deck(prepared(path.read_text("utf-8")))
-        nbformat.validate(notebook)
         html, _ = exporter.from_notebook_node(notebook)
         made.write_text(html, "utf-8")
     for path in FILES:

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import nbformat
-import pytest
 from assignment import (
     BEGIN,
     END,
@@ -31,8 +30,8 @@ def chapter(path) -> list[tuple[str, str]]:
     return [(STUB.search(stub)[1], stub) for stub in stubs]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_every_exercise_has_an_answer_and_then_its_check(path):
+def hold_against_the_chapter(path) -> None:
+    """Every exercise is an answer and then its check, both with nbgrader's marks."""
     made = assignment(path)
     nbformat.validate(made)
     marked = [cell for cell in made.cells if facts(cell)]
@@ -51,18 +50,25 @@ def test_every_exercise_has_an_answer_and_then_its_check(path):
         assert made.cells[place + 1] is check and facts(check)["points"] == 1
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_without_what_stands_between_the_marks_it_has_the_chapter_s_stubs(path):
-    made = {facts(cell).get("grade_id"): cell.source for cell in assignment(path).cells}
-    for name, stub in chapter(path):
-        answer = re.sub(
-            f"(?s){BEGIN}.*{END}", "    raise NotImplementedError", made[name]
-        )
-        call = made[f"check-{name}"].splitlines()[-1].strip()
-        assert f"{answer}\n\n{call}" == stub
-        assert made[f"check-{name}"].startswith("with checks.compare.graded():\n")
-    others = [cell.source for cell in assignment(path).cells if not facts(cell)]
-    assert not any("solution" in source or "folded" in source for source in others)
+def test_every_exercise_has_an_answer_and_then_its_check():
+    assert len(NOTEBOOKS) == 13
+    for path in NOTEBOOKS:
+        hold_against_the_chapter(path)
+
+
+def test_without_what_stands_between_the_marks_it_has_the_chapter_s_stubs():
+    for path in NOTEBOOKS:
+        cells = assignment(path).cells
+        made = {facts(cell).get("grade_id"): cell.source for cell in cells}
+        for name, stub in chapter(path):
+            unwritten = "    raise NotImplementedError"
+            answer = re.sub(f"(?s){BEGIN}.*{END}", unwritten, made[name])
+            call = made[f"check-{name}"].splitlines()[-1].strip()
+            assert f"{answer}\n\n{call}" == stub
+            head = "with checks.compare.graded():\n"
+            assert made[f"check-{name}"].startswith(head)
+        others = [cell.source for cell in cells if not facts(cell)]
+        assert not any("solution" in text or "folded" in text for text in others)
 
 
 def test_an_assignment_uses_no_name_that_only_the_chapter_has(tmp_path):

@@ -1,6 +1,7 @@
-"""Attention against PyTorch, a written-out loop, and nn.MultiheadAttention."""
+"""Every engine against PyTorch's kernel, many heads against nn.MultiheadAttention."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,364 +11,181 @@ from torch import nn
 from torch.testing import assert_close
 
 from companion import (
-    ConcatenatingCache,
     MultiHeadAttention,
+    apply_rotary,
     attention,
-    attention_weights,
     block_attention,
     causal_mask,
-    fused_attention,
     padding_mask,
     rotary,
     softmax,
 )
+from companion.attention import ENGINES
 
-ENGINES = [attention, fused_attention, block_attention]
 B, H, T, S, D = 2, 3, 4, 7, 5
 LENGTHS = torch.tensor([4, 6])
+BIAS = 2 * random(H, T, S, seed=9)
+SEEN = causal_mask(T, S) & padding_mask(LENGTHS, S)
 MASKS = {
     "no mask": None,
-    "causal": causal_mask(T, S),
-    "padding": padding_mask(LENGTHS, S),
-    "causal and padding": causal_mask(T, S) & padding_mask(LENGTHS, S),
-    "one key for all": torch.arange(S)[None] == 2,
-    "nothing at query 1": torch.arange(T)[:, None].expand(T, S) != 1,
+    "causal and padding": SEEN,
+    "one row": torch.arange(S)[None] % 3 == 2,
+    "one column, nothing at query 1": torch.arange(T)[:, None] != 1,
+    "nothing in stream 1": padding_mask(torch.tensor([S, 0]), S),
+    "a bias by head": BIAS,
+    "a bias by stream": random(B, H, T, S, seed=8),
+    "a bias column": BIAS[0, :, :1],
+    "a bias row": BIAS[0, :1],
+    "a bias that forbids": BIAS.masked_fill(~SEEN, -math.inf),
+    "a bias of -inf": BIAS.masked_fill(torch.arange(T)[:, None] == 1, -math.inf),
 }
+# Each engine by itself; a module's has heads that are made already.
+CALLS = {"attention": attention}
+for engine in ENGINES:
+    CALLS[engine] = MultiHeadAttention(H * D, H, engine=engine).attend
+for n in (1, 3):
+    CALLS[f"blocks of {n}"] = partial(block_attention, size=n)
 
 
-def sizes(dtype=torch.float32):
-    """Queries, keys, values and a bias, large enough for weights far from uniform."""
-    shapes = ((B, H, T, D), (B, H, S, D), (B, H, S, D), (H, T, S))
+def heads(dtype=torch.float32):
+    """Queries, keys, values, large enough for weights that are far from uniform."""
+    shapes = (B, H, T, D), (B, H, S, D), (B, H, S, D)
     return [2 * random(*shape, seed=i, dtype=dtype) for i, shape in enumerate(shapes)]
 
 
-def attention_by_loops(queries, keys, values, mask, bias):
-    """Equation 1, one number at a time, in double precision."""
-    out = torch.zeros(B, H, T, D, dtype=torch.float64)
-    allowed = torch.ones(T, S) if mask is None else mask
-    allowed = allowed.expand(B, H, T, S)
-    bias = torch.zeros(B, H, T, S) if bias is None else bias.expand(B, H, T, S)
-    for b, h, t in torch.cartesian_prod(*map(torch.arange, (B, H, T))).tolist():
-        weights = {}
-        for s in range(S):
-            if allowed[b, h, t, s]:
-                score = sum((queries[b, h, t] * keys[b, h, s]).tolist()) / math.sqrt(D)
-                weights[s] = math.exp(score + bias[b, h, t, s].item())
-        for s, weight in weights.items():
-            share = weight / sum(weights.values())
-            out[b, h, t] += share * values[b, h, s].double()
-    return out
+def test_softmax_is_pytorchs_even_for_huge_scores_and_zero_without_any():
+    for size in (1.0, 1e4, 1e38):
+        scores = size * random(3, 4, 5)
+        for dim in (-1, 0, 1):
+            found, expected = softmax(scores, dim), scores.softmax(dim)
+            assert_close(found, expected, atol=1e-6, rtol=1e-6)
+    scores[0], scores[1, 0, :3], scores[2, 0, 0] = -math.inf, -math.inf, math.nan
+    expected = scores.softmax(-1)
+    expected[0] = 0
+    assert_close(softmax(scores), expected, atol=1e-6, rtol=1e-6, equal_nan=True)
+    assert softmax(torch.zeros(3, 0)).shape == (3, 0)
 
 
-@pytest.mark.parametrize("dim", [-1, 0, 1])
-@pytest.mark.parametrize("size", [1.0, 1e4, 1e38])
-def test_softmax_is_pytorchs_even_for_huge_scores(dim, size):
-    scores = size * random(3, 4, 5)
-    assert_close(softmax(scores, dim), scores.softmax(dim), atol=1e-6, rtol=1e-6)
+def test_a_query_sees_no_later_key_and_the_last_query_sees_the_last_key():
+    for n_queries, n_keys in ((0, 0), (1, 1), (4, 4), (1, 5), (3, 5), (4, 9)):
+        first = n_keys - n_queries  # the position of the first query
+        expected = [[s <= first + t for s in range(n_keys)] for t in range(n_queries)]
+        assert causal_mask(n_queries, n_keys).tolist() == expected
+    assert causal_mask(3).tolist() == torch.ones(3, 3).bool().tril().tolist()
 
 
-def test_softmax_without_any_score_is_zero_and_leaves_other_rows_alone():
-    scores = random(3, 4)
-    scores[1] = -math.inf
-    scores[2, :3] = -math.inf
-    expected = scores.softmax(-1).nan_to_num()
-    assert_close(softmax(scores), expected, atol=1e-6, rtol=0)
-    assert softmax(scores)[1].tolist() == [0] * 4
+@pytest.mark.parametrize("name", CALLS)
+def test_values_and_gradients_are_those_of_pytorchs_kernel(name):
+    """The gradients of float masks too, by which positions learn; inputs stay."""
+    for case, mask in MASKS.items():
+        floats = mask is not None and mask.is_floating_point()
+        inputs = [*heads(torch.float64), mask.double() if floats else mask]
+        wanted = [x.requires_grad_() for x in (inputs if floats else inputs[:3])]
+        copies = [None if x is None else x.clone() for x in inputs]
+        bias = inputs[3] if floats else torch.zeros(T, S).double()
+        if mask is not None and not floats:
+            bias = bias.masked_fill(~mask, -math.inf)
+        bias = bias.expand(B, H, T, S)
+        expected = F.scaled_dot_product_attention(*inputs[:3], bias)
+        found, d_out = CALLS[name](*inputs), random(B, H, T, D, seed=5).double()
+        assert_close(found, expected, atol=1e-10, rtol=0, msg=case)
+        gradients = [torch.autograd.grad(x, wanted, d_out) for x in (found, expected)]
+        assert_close(*gradients, atol=1e-10, rtol=0, msg=case)
+        for x, copy in zip(inputs, copies, strict=True):
+            assert x is copy or torch.equal(x, copy), case
 
 
-def test_softmax_has_the_gradient_of_its_formula():
-    scores = random(3, 4, dtype=torch.float64).requires_grad_()
-    assert torch.autograd.gradcheck(softmax, scores)
+def test_scores_are_scaled_before_they_can_overflow():
+    """40 · 40 · 64 is beyond float16; an eighth of it is not."""
+    alike = torch.full((1, 1, 3, 64), 40, dtype=torch.float16)
+    values = random(1, 1, 3, 64).half()
+    expected = values.float().mean(2, keepdim=True).expand(1, 1, 3, 64)
+    for name, call in CALLS.items():
+        found = call(alike, alike, values).float()
+        assert_close(found, expected, atol=2e-3, rtol=0, msg=name)
 
 
-def test_softmax_passes_a_wrong_number_on():
-    assert softmax(torch.tensor([1.0, math.nan])).isnan().all()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_bias_of_full_precision_goes_with_halved_queries(dtype):
+    halves = [x.to(dtype) for x in heads()]
+    exact = attention(*[x.float() for x in halves], BIAS)
+    for name, call in CALLS.items():
+        out = call(*halves, BIAS)
+        assert out.dtype == dtype and call(*heads(), BIAS.to(dtype)).isfinite().all()
+        assert_close(out.float(), exact, atol=0.1, rtol=0, msg=name)
 
 
-@pytest.mark.parametrize("n_queries, n_keys", [(1, 1), (4, 4), (1, 5), (3, 5), (4, 9)])
-def test_a_query_sees_no_later_key_and_the_last_query_sees_the_last_key(
-    n_queries, n_keys
-):
-    mask = causal_mask(n_queries, n_keys)
-    first = n_keys - n_queries  # the position of the first query
-    expected = [[s <= first + t for s in range(n_keys)] for t in range(n_queries)]
-    assert mask.tolist() == expected
-    assert n_queries < n_keys or torch.equal(mask, causal_mask(n_queries))
+def test_keys_of_one_stream_serve_all_queries_and_collect_their_gradients():
+    inputs = [x.requires_grad_() for x in heads(torch.float64)]
+    inputs[1:] = [x[:1] for x in inputs[1:]]
+    for name, call in CALLS.items():
+        alone = attention(inputs[0], *(torch.cat([x, x]) for x in inputs[1:]))
+        outs = call(*inputs), alone
+        assert_close(*outs, atol=1e-10, rtol=0, msg=name)
+        gradients = [torch.autograd.grad(x.sin().sum(), inputs) for x in outs]
+        assert_close(*gradients, atol=1e-10, rtol=0, msg=name)
 
 
-def test_more_queries_than_keys_have_no_causal_mask():
-    with pytest.raises(ValueError, match="5 queries.* 4"):
-        causal_mask(5, 4)
+QUERIES, KEYS, VALUES = heads()
+ATTEND = partial(attention, QUERIES, KEYS, VALUES)
+BAD = [
+    (lambda: softmax(torch.ones(3).long()), r"int64.*floats \(\.\.\.\)"),
+    (lambda: causal_mask(5, 4), "5 queries.* 4"),
+    (lambda: padding_mask(torch.tensor([1, 4]), 3), r"\[1, 4\].* 0 to 3"),
+    (lambda: padding_mask(torch.tensor([-1, 2]), 3), r"\[-1, 2\].* 0 to 3"),
+    (lambda: padding_mask(torch.ones(2), 3), "float32.*integers"),
+    (lambda: attention(QUERIES, KEYS[..., :4], VALUES), "5 features and keys 4"),
+    (lambda: attention(QUERIES, KEYS, VALUES[:, :, :6]), "7 keys have 6 values"),
+    (lambda: attention(QUERIES, KEYS.double(), VALUES), "float32 .* .*float64"),
+    (lambda: attention([1.0], KEYS, VALUES), r"queries is \[1.0\].*floats"),
+    (lambda: ATTEND(torch.ones(2, 7) > 0), r"\(2, 7\) .* 4 queries and 7 keys"),
+    (lambda: ATTEND(torch.ones(4, 6) > 0), r"\(4, 6\) .* 4 queries and 7 keys"),
+    (lambda: ATTEND(torch.ones(4, 7).int()), "int32.* bool, True = may attend"),
+    (lambda: MultiHeadAttention(10, 4), r"d_model \(10\) .* n_heads \(4\)"),
+    (lambda: MultiHeadAttention(8, 4, n_kv_heads=3), r"\(4\) .* n_kv_heads \(3\)"),
+    (lambda: MultiHeadAttention(8, 4, engine="flash"), "'flash'.* 'blocks'"),
+]
 
 
-def test_padding_is_not_seen():
-    mask = padding_mask(torch.tensor([0, 2, 3]), 3)
-    assert mask.shape == (3, 1, 1, 3)
-    assert mask.flatten(1).long().tolist() == [[0, 0, 0], [1, 1, 0], [1, 1, 1]]
-
-
-@pytest.mark.parametrize("lengths", [[1, 4], [-1, 2]])
-def test_lengths_beyond_the_keys_are_refused(lengths):
-    with pytest.raises(ValueError, match=rf"\[{lengths[0]}, {lengths[1]}\].* 0 to 3"):
-        padding_mask(torch.tensor(lengths), 3)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("name", MASKS)
-@pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_is_equation_1(engine, name, biased, dtype):
-    queries, keys, values, bias = sizes(dtype)
-    mask, bias = MASKS[name], bias if biased else None
-    out = engine(queries, keys, values, mask, bias)
-    expected = attention_by_loops(queries, keys, values, mask, bias).to(dtype)
-    assert_close(out, expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("name", MASKS)
-def test_the_weights_are_what_attention_reads_from_an_identity(name):
-    queries, keys, _, _ = sizes()
-    weights = attention_weights(queries, keys, MASKS[name])
-    identity = torch.eye(S).expand(B, H, S, S)
-    expected = F.scaled_dot_product_attention(queries, keys, identity, MASKS[name])
-    assert_close(weights, expected, atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_with_as_many_queries_as_keys_the_mask_is_pytorchs_is_causal(engine):
-    queries, keys, values, _ = sizes()
-    keys, values = keys[..., -T:, :], values[..., -T:, :]
-    expected = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-    out = engine(queries, keys, values, causal_mask(T))
-    assert_close(out, expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_last_query_of_a_causal_attention_sees_every_key(engine):
-    queries, keys, values, _ = sizes()
-    out = engine(queries, keys, values, causal_mask(T, S))[..., -1:, :]
-    alone = engine(queries[..., -1:, :], keys, values)
-    assert_close(out, alone, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_query_with_nothing_to_attend_to_gives_zeros_and_finite_gradients(
-    engine, biased
-):
-    queries, keys, values, bias = (x.requires_grad_() for x in sizes())
-    mask = causal_mask(T, S) & padding_mask(torch.tensor([S, 0]), S)
-    out = engine(queries, keys, values, mask, bias if biased else None)
-    assert (out[1] == 0).all() and (out[0] != 0).all()
-    out.square().sum().backward()
-    for x in (queries, keys, values):
-        assert x.grad.isfinite().all()
-        assert (x.grad[1] == 0).all() and (x.grad[0] != 0).any()
-
-
-def test_weights_sum_to_1_or_to_0_where_nothing_may_be_attended():
-    queries, keys, _, _ = sizes()
-    mask = causal_mask(T, S) & padding_mask(torch.tensor([S, 0]), S)
-    totals = attention_weights(queries, keys, mask).sum(-1)
-    assert_close(totals[0], torch.ones(H, T))
-    assert totals[1].tolist() == torch.zeros(H, T).tolist()
+def test_what_does_not_fit_is_named():
+    for call, words in BAD:
+        with pytest.raises(ValueError, match=words):
+            call()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_forbidden_key_changes_nothing_whatever_it_holds(engine):
-    queries, keys, values, _ = sizes()
-    mask = padding_mask(LENGTHS, S)
-    before = engine(queries, keys, values, mask)
-    keys[0, :, 4:], values[0, :, 4:] = 1e9, -1e9
-    assert_close(engine(queries, keys, values, mask), before, atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("engine", [*ENGINES, attention_weights])
-def test_attention_changes_none_of_its_inputs(engine):
-    queries, keys, values, bias = sizes()
-    mask = MASKS["causal and padding"]
-    inputs = [queries, keys, values, mask, bias]
-    if engine is attention_weights:
-        inputs = [queries, keys, mask, bias]
-    copies = [x.clone() for x in inputs]
-    engine(*inputs)
-    for x, copy in zip(inputs, copies, strict=True):
-        assert torch.equal(x, copy)
-
-
-def test_all_engines_have_equal_gradients():
-    gradients = []
-    for engine in ENGINES:
-        inputs = [x.requires_grad_() for x in sizes(torch.float64)]
-        *tensors, bias = inputs
-        engine(*tensors, MASKS["causal and padding"], bias).square().sum().backward()
-        gradients.append([x.grad for x in inputs])
-    for other in gradients[1:]:
-        assert_close(other, gradients[0], atol=1e-10, rtol=0)
-
-
-def bad(mask=None, **shapes):
-    shapes = {"queries": (1, 2, 3, 4), "keys": (1, 2, 5, 4)} | shapes
-    return [torch.ones(shape) for shape in shapes.values()], mask
-
-
-@pytest.mark.parametrize(
-    "case, message",
-    [
-        (bad(keys=(1, 2, 5, 6)), "queries have 4 .* keys 6"),
-        (bad(torch.ones(2, 5) > 0), "mask .2, 5. does not fit 3 queries and 5 keys"),
-        (bad(torch.ones(3, 4) > 0), "mask .3, 4. does not fit 3 queries and 5 keys"),
-        (bad(torch.ones(3, 5)), r"torch\.float32.* bool.* True = may attend"),
-        (bad(torch.ones(3, 5).int()), r"torch\.int32.* bool"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_both_named(case, message):
-    (queries, keys), mask = case
-    with pytest.raises(ValueError, match=message):
-        attention_weights(queries, keys, mask)
-    with pytest.raises(ValueError, match=message):
-        attention(queries, keys, torch.ones_like(keys), mask)
-
-
-def test_dtypes_that_do_not_fit_are_both_named():
-    queries, keys, values, _ = sizes()
-    with pytest.raises(ValueError, match=r"torch\.float32 .* torch\.float64"):
-        attention(queries, keys.double(), values)
-
-
-@pytest.mark.parametrize(
-    "how, message",
-    [
-        ({"d_model": 10, "n_heads": 4}, r"d_model \(10\) .* n_heads \(4\)"),
-        (
-            {"d_model": 12, "n_heads": 4, "n_kv_heads": 3},
-            r"n_heads \(4\) .* n_kv_heads \(3\)",
-        ),
-        (
-            {"d_model": 12, "n_heads": 4, "n_kv_heads": 8},
-            r"n_heads \(4\) .* n_kv_heads \(8\)",
-        ),
-        ({"d_model": 12, "n_heads": 4, "engine": "flash"}, "'flash'.* 'blocks'"),
-    ],
-)
-def test_heads_that_do_not_divide_are_refused(how, message):
-    with pytest.raises(ValueError, match=message):
-        MultiHeadAttention(**how)
-
-
-def pytorchs_heads(ours: MultiHeadAttention, bias: bool) -> nn.MultiheadAttention:
-    """PyTorch's module with our weights."""
-    theirs = nn.MultiheadAttention(12, 3, bias=bias, batch_first=True)
-    parts = (ours.to_queries, ours.to_keys, ours.to_values)
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
-        theirs.out_proj.weight.copy_(ours.to_output.weight)
-        if bias:
-            theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
-            theirs.out_proj.bias.copy_(ours.to_output.bias)
-    return theirs
-
-
-@pytest.mark.parametrize("engine", ["fused", "explicit", "blocks"])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("cross", [False, True])
-def test_many_heads_are_pytorchs_with_the_opposite_mask(cross, masked, bias, engine):
-    ours = shaken(MultiHeadAttention(12, 3, bias, engine=engine))
-    theirs = pytorchs_heads(ours, bias)
-    x = random(2, T, 12, seed=1)
-    context = random(2, S, 12, seed=2) if cross else None
-    asked = x if context is None else context
-    mask = causal_mask(T, asked.shape[1]) if masked else None
-    forbidden = None if mask is None else ~mask
-    expected, weights = theirs(
-        x, asked, asked, attn_mask=forbidden, average_attn_weights=False
-    )
-    seen = []
+@torch.no_grad()
+def test_many_heads_are_pytorchs_with_the_opposite_mask(bias, engine):
+    """Of themselves or of a context, which may be prepared; the pattern is seen."""
+    theirs = shaken(nn.MultiheadAttention(12, 3, bias=bias, batch_first=True))
+    ours, seen = MultiHeadAttention(12, 3, bias, engine=engine), []
+    three = (ours.to_queries, ours.to_keys, ours.to_values)
+    for i, part in enumerate(three):
+        part.weight.copy_(theirs.in_proj_weight.chunk(3)[i])
+        if bias:
+            part.bias.copy_(theirs.in_proj_bias.chunk(3)[i])
+    ours.to_output.load_state_dict(theirs.out_proj.state_dict())
     ours.pattern.register_forward_hook(lambda *call: seen.append(call[-1]))
-    assert_close(ours(x, context, mask=mask), expected, atol=1e-5, rtol=1e-5)
-    if engine == "explicit":
-        assert_close(seen[0], weights, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("n_kv_heads", [None, 1, 2, 4])
-@pytest.mark.parametrize("turned", [False, True])
-def test_the_engines_of_a_module_agree(turned, n_kv_heads, normalize):
-    outs = []
-    for engine in ("explicit", "fused", "blocks"):
-        module = MultiHeadAttention(
-            16, 4, n_kv_heads=n_kv_heads, normalize=normalize, engine=engine
-        )
-        how = {"mask": causal_mask(T), "bias": random(4, T, T)}
-        if turned:
-            how["turn"] = rotary(torch.arange(T), 4)
-        outs.append(shaken(module)(random(2, T, 16, seed=1), **how))
-    for out in outs[1:]:
-        assert_close(out, outs[0], atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("engine", ["fused", "explicit", "blocks"])
-@pytest.mark.parametrize("n_kv_heads", [1, 2])
-def test_shared_keys_and_values_are_repeated_weights(n_kv_heads, engine):
-    few = shaken(MultiHeadAttention(16, 4, n_kv_heads=n_kv_heads, engine=engine))
-    many = MultiHeadAttention(16, 4, engine=engine)
-    weights = few.state_dict()
-    for name in ("to_keys", "to_values"):
-        for part in ("weight", "bias"):
-            heads = weights[f"{name}.{part}"].unflatten(0, (n_kv_heads, 4))
-            each_query_head = [heads[h * n_kv_heads // 4] for h in range(4)]
-            weights[f"{name}.{part}"] = torch.cat(each_query_head)
-    many.load_state_dict(weights)
-    x, context = random(2, T, 16, seed=1), random(2, S, 16, seed=2)
-    assert_close(few(x, context), many(x, context), atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("engine", ["fused", "explicit", "blocks"])
-@pytest.mark.parametrize("n_kv_heads", [None, 1])
-def test_a_context_can_be_prepared_once_for_any_number_of_questions(engine, n_kv_heads):
-    module = shaken(MultiHeadAttention(12, 3, n_kv_heads=n_kv_heads, engine=engine))
-    x, context = random(B, T, 12), random(B, S, 12, seed=1)
-    mask, prepared = padding_mask(LENGTHS, S), module.keys_and_values(context)
-    expected = module(x, context, mask=mask)
-    assert_close(module(x, prepared, mask=mask), expected, atol=1e-6, rtol=0)
-    others = module.keys_and_values(context.flip(0))
-    flipped = module(x, others, mask=mask)
-    assert_close(flipped, module(x, context.flip(0), mask=mask), atol=1e-6, rtol=0)
-    assert not torch.allclose(flipped, expected, atol=1e-2)
-    one = module.keys_and_values(context[:1])
-    repeated = module(x, context[:1].expand(B, S, 12))
-    assert_close(module(x, one), repeated, atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize(
-    "how", [{"turn": rotary(torch.arange(4), 4)}, {"cache": ConcatenatingCache()}]
-)
-def test_turn_and_cache_are_for_self_attention_alone(how):
-    module, x = MultiHeadAttention(12, 3), random(1, 4, 12)
-    with pytest.raises(ValueError, match="self-attention"):
-        module(x, random(1, 4, 12, seed=1), **how)
-    with pytest.raises(ValueError, match="self-attention"):
-        module(x, module.keys_and_values(x), **how)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_more_or_fewer_values_than_keys_are_refused(engine):
-    queries, keys, values, _ = sizes()
-    for wrong in (values[..., :6, :], torch.cat([values, values], -2), values[:1]):
-        with pytest.raises(ValueError, match=r"7 keys have (6|14|7) values"):
-            engine(queries, keys, wrong)
-
-
-def test_a_hook_on_the_pattern_sees_rows_that_sum_to_1():
-    module = shaken(MultiHeadAttention(12, 3, engine="explicit"))
-    seen = []
-    module.pattern.register_forward_hook(lambda *call: seen.append(call[-1]))
-    module(random(B, T, 12), random(B, S, 12, seed=1), mask=causal_mask(T, S))
-    (weights,) = seen
-    assert weights.shape == (B, 3, T, S)
-    assert_close(weights.sum(-1), torch.ones(B, 3, T))
-    assert (weights[..., ~causal_mask(T, S)] == 0).all()
+    x, context = random(2, T, 12, seed=1), random(2, S, 12, seed=2)
+    prepared, one = (ours.to_keys(context), ours.to_values(context)), x[:, :1]
+    table, wide = causal_mask(T), causal_mask(T, S)
+    for asking, asked, mask, keys, forbidden in (
+        (x, None, None, x, None),
+        (x, None, table, x, ~table),
+        (x, None, "causal", x, ~table),
+        (x, context, None, context, None),
+        (x, prepared, wide, context, ~wide),
+        (one, None, "causal", one, None),
+        (one, prepared, None, context, None),
+    ):
+        how = {"attn_mask": forbidden, "average_attn_weights": False}
+        expected, weights = theirs(asking, keys, keys, **how)
+        found = ours(asking, asked, mask=mask)
+        assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        if engine == "explicit":
+            assert_close(seen.pop(), weights, atol=1e-5, rtol=0)
+    assert not seen
 
 
 def test_a_hook_on_the_pattern_can_switch_attention_off():
@@ -377,48 +195,47 @@ def test_a_hook_on_the_pattern_can_switch_attention_off():
     assert torch.equal(out, module.to_output.bias.expand(B, T, 12))
 
 
-@pytest.mark.parametrize("engine", ["fused", "explicit", "blocks"])
-def test_normalized_queries_and_keys_have_unit_mean_square(engine):
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("n_kv_heads", [1, 2])
+def test_shared_keys_and_values_are_repeated_weights(n_kv_heads, engine):
+    """For one query too, whose heads the fused engine takes as rows of one matrix."""
+    few = shaken(MultiHeadAttention(16, 4, n_kv_heads=n_kv_heads, engine=engine))
+    many = MultiHeadAttention(16, 4, engine=engine)
+    weights = few.state_dict()
+    for name in ("to_keys", "to_values"):
+        for part in ("weight", "bias"):
+            groups = weights[f"{name}.{part}"].unflatten(0, (n_kv_heads, 4))
+            each_query_head = [groups[h * n_kv_heads // 4] for h in range(4)]
+            weights[f"{name}.{part}"] = torch.cat(each_query_head)
+    many.load_state_dict(weights)
+    context, padding = random(2, S, 16, seed=2), padding_mask(LENGTHS, S)
+    for t in (1, T):
+        x, bias = random(2, t, 16, seed=1), random(2, 4, t, S, seed=3)
+        calls = [(x, context, m) for m in (None, padding, padding[0, 0], bias[0], bias)]
+        for asking, asked, mask in [*calls, (x, None, "causal")]:
+            found, expected = (m(asking, asked, mask=mask) for m in (few, many))
+            assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_heads_are_normalized_then_rotated_then_stored(engine):
+    """The values never; what a store gives back, older tokens too, is attended to."""
     module = shaken(MultiHeadAttention(12, 3, normalize=True, engine=engine))
-    x = random(B, T, 12, seed=1)
-    heads = [
-        part(x).unflatten(-1, (3, 4)).transpose(1, 2)
-        for part in (module.to_queries, module.to_keys, module.to_values)
-    ]
-    for i in (0, 1):
-        heads[i] = heads[i] / heads[i].square().mean(-1, keepdim=True).sqrt()
-    out = F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
-    assert_close(module(x), module.to_output(out), atol=1e-5, rtol=1e-5)
+    x, older = random(B, T, 12, seed=1), random(2, B, 3, 2, 4, seed=2)
+    parts = (module.to_queries, module.to_keys, module.to_values)
+    *pair, values = (part(x).unflatten(-1, (3, 4)).transpose(1, 2) for part in parts)
+    pair = (y / y.square().mean(-1, keepdim=True).sqrt() for y in pair)
+    rope, stored = rotary(torch.arange(2, 2 + T), 4), []
+    queries, keys = (apply_rotary(y, rope) for y in pair)
 
+    def store(*new):
+        stored.extend(new)
+        return [torch.cat(both, 2) for both in zip(older, new, strict=True)]
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_bias_of_full_precision_goes_with_halved_queries(engine, dtype):
-    queries, keys, values, bias = sizes()
-    halves = [x.to(dtype) for x in (queries, keys, values)]
-    out = engine(*halves, causal_mask(T, S), bias)
-    assert out.dtype == dtype
-    exact = attention(queries, keys, values, causal_mask(T, S), bias)
-    assert_close(out.float(), exact, atol=0.15, rtol=0)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_no_queries_or_no_keys_give_nothing(engine):
-    queries, keys, values, _ = sizes()
-    assert engine(queries[..., :0, :], keys, values).shape == (B, H, 0, D)
-    out = engine(queries, keys[..., :0, :], values[..., :0, :])
-    assert out.tolist() == torch.zeros(B, H, T, D).tolist()
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_one_batch_of_keys_may_serve_all_queries_and_no_other_number(engine):
-    queries, keys, values, _ = sizes()
-    alone = engine(queries, keys[:1].expand(B, H, S, D), values[:1].expand(B, H, S, D))
-    assert_close(engine(queries, keys[:1], values[:1]), alone, atol=1e-6, rtol=0)
-    for few in (queries[:1], queries.repeat(3, 1, 1, 1), queries[:, :1], queries[0]):
-        with pytest.raises(ValueError, match=r"keys \(2, 3\)"):
-            engine(few, keys, values)
-    with pytest.raises(ValueError, match=r"keys \(0, 3\)"):
-        engine(queries, keys[:0], values[:0])
-    with pytest.raises(ValueError, match=r"must be floats \(\.\.\. t d\)"):
-        engine(queries[0, 0, 0], keys, values)
+    mask = causal_mask(T, T + 2)
+    out = module(x, mask=mask, rope=rope, store=store)
+    assert_close(stored, [keys, values], atol=1e-5, rtol=1e-5)
+    keys, values = (torch.cat(y, 2) for y in zip(older, (keys, values), strict=True))
+    found = F.scaled_dot_product_attention(queries, keys, values, mask)
+    expected = module.to_output(found.transpose(1, 2).flatten(2))
+    assert_close(out, expected, atol=1e-5, rtol=1e-5)

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from companion import generate
+from companion import chat, generate
 from companion.chat import SYSTEM, Talk, sampler
 from companion.published import load_smollm2
 
@@ -21,35 +21,50 @@ def loaded():
     return load_smollm2()
 
 
+@pytest.fixture
+def read(loaded):
+    """All tokens that the model reads, in order."""
+    tokens = []
+    note = loaded[0].register_forward_pre_hook(
+        lambda _, x: tokens.extend(*x[0].tolist())
+    )
+    yield tokens
+    note.remove()
+
+
 def heard(talk: Talk, text: str, n: int = 25) -> str:
     return "".join(talk.answer(text, n))
 
 
-def test_each_turn_is_answered_as_if_all_were_read_anew(loaded):
+def closed(tokenizer, said: list) -> list[int]:
+    """The tokens of a talk whose last turn has ended."""
+    return tokenizer.chat(said)[: -len(tokenizer.chat([]))]
+
+
+def test_each_token_of_a_talk_is_read_once_and_answered_as_if_anew(loaded, read):
     model, tokenizer = loaded
     talk, said = Talk(model, tokenizer), [("system", SYSTEM)]
-    for text in ("What is the capital of France?", "And of Italy?"):
+    for text, word in (
+        ("What is the capital of France?", "Paris"),
+        ("And of Italy?", "Rome"),
+    ):
+        answer = heard(talk, text)
+        assert word in answer
         said.append(("user", text))
-        prompt = torch.tensor(tokenizer.chat(said))
-        new = [int(x) for x in generate(model, prompt, 25, end=tokenizer.end)]
-        answer = tokenizer.decode(new)
-        assert heard(talk, text) == answer
-        assert new[-1] == tokenizer.end
+        prompt = tokenizer.chat(said)
         said.append(("assistant", answer))
-    assert "Paris" in said[2][1] and "Rome" in said[4][1]
+        assert read + talk.unread == closed(tokenizer, said)
+    new = list(generate(model, torch.tensor(prompt), 25, end=tokenizer.end))
+    assert tokenizer.decode(new) == answer and new[-1] == tokenizer.end
 
 
-def test_who_stops_listening_leaves_a_whole_talk(loaded):
-    model, tokenizer = loaded
-    talk = Talk(model, tokenizer)
+def test_who_stops_listening_leaves_a_whole_talk(loaded, read):
+    talk, tokenizer = Talk(*loaded), loaded[1]
     listening = talk.answer("Count from one to fifty.")
     begun = "".join(next(listening) for _ in range(3))
     listening.close()
-    answer = heard(talk, "What is the capital of France?")
-    again = Talk(model, tokenizer)
-    again.unread += again.turn("user", "Count from one to fifty.")
-    again.unread += again.turn("assistant", begun)
-    assert heard(again, "What is the capital of France?") == answer
+    said = [("user", "Count from one to fifty."), ("assistant", begun)]
+    assert read + talk.unread == closed(tokenizer, [("system", SYSTEM), *said])
 
 
 def test_a_talk_begins_anew(loaded):
@@ -65,7 +80,7 @@ def test_a_talk_longer_than_its_window_goes_on(loaded):
     for _ in range(3):
         words = heard(talk, "Tell me about the sea.", 12)
     assert talk.forgets and words
-    assert talk.caches[0].keys.shape[-2] == 36
+    assert talk.cache.kept[0][0].shape[-2] == 36
 
 
 def test_at_a_temperature_the_seed_decides(loaded):
@@ -74,6 +89,14 @@ def test_at_a_temperature_the_seed_decides(loaded):
         for seed in (0, 0, 1)
     ]
     assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize("options", ["--temperature -1", "--window 0"])
+def test_bad_options_end_the_command_with_one_line(options, loaded, monkeypatch):
+    monkeypatch.setattr(chat, "load_smollm2", lambda: loaded)
+    monkeypatch.setattr(chat, "pack_weights", lambda model: model)
+    with pytest.raises(SystemExit, match=r"^error: \w+ is .*; it must be"):
+        chat.main(options.split())
 
 
 class Terminal:
@@ -114,6 +137,10 @@ class Terminal:
 def test_a_talk_in_a_terminal():
     terminal = Terminal()
     try:
+        terminal.wait_for("loads")
+        terminal.wait_for("> ")
+        terminal.say(b"/help\n")
+        terminal.wait_for("Ctrl-D ends the talk.")
         terminal.wait_for("> ")
         terminal.say(b"What is the capital of France?\n")
         terminal.wait_for("Paris")

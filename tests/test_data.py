@@ -4,7 +4,7 @@ import pytest
 import torch
 from common import seeded
 
-from companion import batches, split, tiny_shakespeare
+from companion import batches, pack, split, tiny_shakespeare
 
 
 def test_tiny_shakespeare_has_its_published_size():
@@ -21,12 +21,23 @@ def test_the_split_is_in_order_and_has_the_known_sizes():
     assert torch.equal(torch.cat([training, validation]), tokens)
 
 
-@pytest.mark.parametrize("fraction", [-0.5, 0.0, 0.05, 1.0, 1.5])
+@pytest.mark.parametrize("fraction", [-0.5, 0.05, 1.0, None])
 def test_a_split_with_an_empty_part_is_refused(fraction):
     with pytest.raises(
         ValueError, match=f"{fraction} of 10 tokens|fraction is {fraction}"
     ):
         split(torch.arange(10), fraction)
+
+
+def test_packed_documents_end_with_the_separator():
+    packed = pack([[5, 6], [], [7]], 0)
+    assert packed.dtype == torch.long and packed.tolist() == [5, 6, 0, 0, 7, 0]
+
+
+@pytest.mark.parametrize("documents", ["abc", ["abc"], [[1.5]], []])
+def test_documents_that_are_no_tokens_are_refused(documents):
+    with pytest.raises(ValueError, match="encode it first|must be integers"):
+        pack(documents, 0)
 
 
 def test_targets_are_the_inputs_one_token_later():
@@ -51,23 +62,15 @@ def test_every_window_is_drawn_about_equally_often_from_the_first_to_the_last():
     assert targets.max() == 6
 
 
-def test_the_same_generator_draws_the_same_batches():
-    def draw(seed):
-        how = {"batch_size": 2, "context_length": 4, "n_steps": 3}
+def test_the_generator_alone_decides():
+    def draw(seed, other):
+        torch.manual_seed(other)
+        how = {"batch_size": 9, "context_length": 4, "n_steps": 3}
         drawn = batches(torch.arange(100), **how, generator=seeded(seed))
         return torch.stack([inputs for inputs, _ in drawn])
 
-    assert torch.equal(draw(1), draw(1))
-    assert not torch.equal(draw(1), draw(2))
-
-
-def test_the_generator_decides_and_the_global_seed_does_not():
-    def draw(seed):
-        torch.manual_seed(seed)
-        how = {"batch_size": 9, "context_length": 4, "n_steps": 1}
-        return next(iter(batches(torch.arange(100), **how, generator=seeded())))[0]
-
-    assert torch.equal(draw(1), draw(2))
+    assert torch.equal(draw(1, 0), draw(1, 5))
+    assert not torch.equal(draw(1, 0), draw(2, 0))
 
 
 def test_a_text_too_short_for_one_window_is_refused_at_once():

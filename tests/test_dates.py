@@ -1,6 +1,7 @@
 """Dates: what is written means what stands beside it, and the test is unseen."""
 
 import datetime
+import itertools
 import re
 
 import pytest
@@ -26,18 +27,19 @@ from companion.dates import (
 )
 
 
-@pytest.mark.parametrize("form", [f for f in FORMS if "yy" not in f[1]])
-def test_dateutil_reads_the_same_day(form):
+def test_dateutil_reads_the_same_day():
     """All but years of two digits, whose century dateutil takes from today's date."""
-    year_first = form[1].startswith("{y}")
-    for day in DAYS[5::1777]:
+    for form, day in itertools.product(FORMS, DAYS[5::6001]):
+        if "yy" in form[1]:
+            continue
+        year_first = form[1].startswith("{y}")
         text = write(day, form).lower().replace("the ", "")
         if "III" in form[1]:
             found = re.search(rf"\b({'|'.join(ROMAN)})\b", text.upper().split(",")[-1])
             number = str(1 + ROMAN.index(found[1]))
             text = re.sub(rf"\b{found[1].lower()}\b", number, text)
         read = parser.parse(text, dayfirst=not year_first, yearfirst=year_first)
-        assert read.date() == day
+        assert read.date() == day, form
 
 
 def test_every_form_writes_every_day_differently():
@@ -87,29 +89,33 @@ def test_slips_spoil_letters_alone_and_never_digits():
     )
 
 
-@pytest.mark.parametrize(
-    "day, written",
-    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"),
-     (13, "13th"), (21, "21st"), (22, "22nd"), (23, "23rd"), (31, "31st")],
-)  # fmt: skip
-def test_ordinals(day, written):
-    assert ordinal(day) == written
+def test_ordinals():
+    written = "1st 2nd 3rd 4th 11th 12th 13th 20th 21st 22nd 23rd 31st".split()
+    assert [ordinal(int(word[:-2])) for word in written] == written
 
 
-@pytest.mark.parametrize(
-    "text, iso",
-    [
+def test_dates_that_one_would_write_by_hand():
+    for text, iso in (
         ("3rd of March, 1999", "1999-03-03"),
         ("Mar 3 99", "1999-03-03"),
         ("04/03/1999", "1999-03-04"),
         ("4 III 1999", "1999-03-04"),
         ("Thursday, 4 March 1999", "1999-03-04"),
         ("THU 4.3.99", "1999-03-04"),
-    ],
-)
-def test_dates_that_one_would_write_by_hand(text, iso):
-    day = datetime.date.fromisoformat(iso)
-    assert text in {write(day, form) for form in FORMS}
+    ):
+        day = datetime.date.fromisoformat(iso)
+        assert text in {write(day, form) for form in FORMS}
+
+
+def test_bad_numbers_are_refused_at_once():
+    for call in (
+        lambda: dates(-1, seeded()),
+        lambda: dates(1, seeded(), slips=1.5),
+        lambda: date_batches(0, 1, seeded()),
+        lambda: date_batches(1, -1, seeded()),
+    ):
+        with pytest.raises(ValueError, match="must be"):
+            call()
 
 
 def test_a_batch_is_padded_and_shifted_and_says_its_lengths():
@@ -130,7 +136,7 @@ def test_padding_is_at_the_end_and_an_unknown_character_is_named():
         pad(["1 mé"])
 
 
-@pytest.mark.parametrize("name", ["March", "Saturday", "ab"])
+@pytest.mark.parametrize("name", ["Saturday", "ab"])
 def test_a_slip_swaps_leaves_out_or_doubles_one_letter(name):
     slips = set()
     for i in range(len(name) - 1):

@@ -6,7 +6,7 @@ import fuzz
 import pytest
 
 
-@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("holds", fuzz.PROPERTIES, ids=lambda one: one.__name__)
-def test_it_holds_for_a_few_seeds(holds, seed):
-    holds(random.Random(seed))
+def test_it_holds_for_a_few_seeds(holds):
+    for seed in range(4):
+        holds(random.Random(seed))

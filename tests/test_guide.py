@@ -16,17 +16,16 @@ NOTEBOOKS = {
     path.stem: nbformat.read(path, as_version=4).cells
     for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
 }
-chapters = pytest.mark.parametrize("stem", NOTEBOOKS)
 
 
 def test_the_mistakes_are_in_the_words_of_today_s_checks():
     assert guide.filled(TEXT) == TEXT, "run `make guide`"
 
 
-@pytest.mark.parametrize("piece", ["no such words", "the"])
-def test_a_piece_must_fit_one_mistake(piece):
-    with pytest.raises(SystemExit, match=f"'{piece}' is in"):
-        guide.line(f"one_query: {piece}")
+def test_a_piece_must_fit_one_mistake():
+    for piece in ("no such words", "the"):
+        with pytest.raises(SystemExit, match=f"'{piece}' is in"):
+            guide.line(f"one_query: {piece}")
 
 
 def section(stem: str) -> str:
@@ -41,32 +40,42 @@ def exercises(stem: str) -> list[str]:
     return re.findall(r"^checks\.(\w+)\(my_", "\n".join(sources), re.M)
 
 
-@chapters
-def test_every_chapter_has_its_row_and_its_numbers(stem):
-    row = rf"^\| {stem[:2]} \| \[.+\]\(\.\./notebooks/{stem}\.ipynb\) "
-    numbers = r"\| [\d, ]*\| \d+, \d+ \| \d+ \| \d+( to \d+)? s \|$"
-    assert len(re.findall(row + numbers, TEXT, re.M)) == 1
+def test_a_chapter_has_one_name():
+    titles = {s: cells[0].source.splitlines()[0] for s, cells in NOTEBOOKS.items()}
+    for stem, title in titles.items():
+        wanted = title.partition(" · ")[2].lower()
+        found = re.findall(
+            rf"\[([^]]+)\]\([./]*notebooks/{stem}\.ipynb\)", TEXT + README
+        )
+        assert {*found} - {stem[:2]} == {wanted}, stem
 
 
-@chapters
-def test_every_exercise_is_there_with_its_mistakes_and_its_outcome(stem):
-    assert exercises(stem) and re.findall(r"^- `(\w+)`: \"", section(stem), re.M) == (
-        exercises(stem)
-    )
-    (line,) = re.findall(r"^Assessed by: (.*?)\n\n", section(stem), re.S | re.M)
-    assessed = dict(re.findall(r"(`\w+`|question [12]) ([a-d])\b", line))
-    named = [name.strip("`") for name in assessed if name[0] == "`"]
-    assert named == exercises(stem)
-    outcomes = re.findall(r"^- \*\*([a-d])\*\* ", section(stem), re.M)
-    assert 2 <= len(outcomes) <= 4 and {*assessed.values()} == {*outcomes}
+def test_every_chapter_has_its_row_and_its_numbers():
+    for stem in NOTEBOOKS:
+        row = rf"^\| {stem[:2]} \| \[.+\]\(\.\./notebooks/{stem}\.ipynb\) "
+        numbers = r"\| [\d, ]*\| \d+, \d+ \| \d+ \| \d+( to \d+)? s \|$"
+        assert len(re.findall(row + numbers, TEXT, re.M)) == 1, stem
 
 
-@chapters
-def test_every_chapter_has_two_questions_with_an_answer(stem):
-    (asked,) = re.findall(r"^Discuss:\n\n(.*?)^What goes", section(stem), re.S | re.M)
-    questions = re.split(r"^\d\. ", asked.strip(), flags=re.M)[1:]
-    assert len(questions) == 2
-    assert all(re.search(r"[.?]\s+\*[^*]+\*$", each.strip()) for each in questions)
+def test_every_exercise_is_there_with_its_mistakes_and_its_outcome():
+    for stem in NOTEBOOKS:
+        told, wanted = section(stem), exercises(stem)
+        assert wanted and re.findall(r"^- `(\w+)`: \"", told, re.M) == wanted, stem
+        (line,) = re.findall(r"^Assessed by: (.*?)\n\n", told, re.S | re.M)
+        assessed = dict(re.findall(r"(`\w+`|question [12]) ([a-d])\b", line))
+        named = [name.strip("`") for name in assessed if name[0] == "`"]
+        assert named == wanted, stem
+        outcomes = re.findall(r"^- \*\*([a-d])\*\* ", told, re.M)
+        assert 2 <= len(outcomes) <= 4 and {*assessed.values()} == {*outcomes}, stem
+
+
+def test_every_chapter_has_two_questions_with_an_answer():
+    for stem in NOTEBOOKS:
+        told = section(stem)
+        (asked,) = re.findall(r"^Discuss:\n\n(.*?)^What goes", told, re.S | re.M)
+        questions = re.split(r"^\d\. ", asked.strip(), flags=re.M)[1:]
+        answered = [re.search(r"[.?]\s+\*[^*]+\*$", each.strip()) for each in questions]
+        assert len(answered) == 2 and all(answered), stem
 
 
 def named_parts() -> list[tuple[str, str]]:
@@ -78,10 +87,11 @@ def named_parts() -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("stem, heading", named_parts())
-def test_the_parts_that_are_recommended_exist(stem, heading):
-    prose = "\n".join(cell.source for cell in NOTEBOOKS[stem])
-    assert re.search(rf"^##+ {re.escape(heading)}$", prose, re.M)
+def test_the_parts_that_are_recommended_exist():
+    assert named_parts()
+    for stem, heading in named_parts():
+        prose = "\n".join(cell.source for cell in NOTEBOOKS[stem])
+        assert re.search(rf"^##+ {re.escape(heading)}$", prose, re.M), (stem, heading)
 
 
 def test_the_programs_of_the_self_test_print_their_answers():

@@ -10,17 +10,18 @@ import tomllib
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import links
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text("utf-8")
+INSTALL = links.INSTALL.read_text("utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Binder and cp are POSIX")
 
 (block,) = re.findall(
-    r"^## Getting what is new\n.*?```bash\n(.*?)```", README, re.S | re.M
+    r"^## Getting what is new\n.*?```bash\n(.*?)```", INSTALL, re.S | re.M
 )
 UPDATE = block.splitlines()
 
@@ -46,29 +47,36 @@ def test_binder_s_last_step_finds_the_data():
     subprocess.run([ROOT / "postBuild"], env=os.environ | path, cwd=ROOT, check=True)
 
 
-ADDRESSES = re.findall(r"^\| [^|]+ \| `(https://[^`]+)` \|$", README, re.M)
+# OWNER/REPOSITORY, or in a clone what `make links` has put there.
+WHERE = re.search(r"https://codespaces\.new/([\w.-]+/[\w.-]+)", INSTALL)[1]
+ADDRESSES = re.findall(r"^\| [^|]+ \| `(https://[^`]+)` \|$", INSTALL, re.M)
 
 
-@pytest.mark.parametrize("address", ADDRESSES, ids=lambda x: urlsplit(x).netloc)
-def test_every_address_leads_to_this_repository_and_a_notebook_that_is_there(address):
-    split = urlsplit(address)
-    query = {name: value for name, (value,) in parse_qs(split.query).items()}
-    whole = " ".join([split.path, *query.values()])
-    assert "OWNER/REPOSITORY" in whole
-    if split.netloc != "codespaces.new":
-        (notebook,) = re.findall(r"notebooks/\w+\.ipynb", whole)
-        assert (ROOT / notebook).exists()
-
-
-def test_there_are_five_addresses():
+def test_every_address_leads_to_this_repository_and_a_notebook_that_is_there():
     assert len(ADDRESSES) == 5
+    for split in map(urlsplit, ADDRESSES):
+        query = {name: value for name, (value,) in parse_qs(split.query).items()}
+        whole = " ".join([split.path, *query.values()])
+        assert WHERE in whole
+        if split.netloc != "codespaces.new":
+            (notebook,) = re.findall(r"notebooks/\w+\.ipynb", whole)
+            assert (ROOT / notebook).exists()
+
+
+def test_make_links_fills_in_where_a_clone_comes_from():
+    for remote in ("git@github.com:ada/engine.git\n", "https://github.com/ada/engine"):
+        made = links.filled("OWNER/REPOSITORY %2FOWNER%2FREPOSITORY&", remote)
+        assert made == "ada/engine %2Fada%2Fengine&"
+    for remote in ("", "git@github.com:ada", "https://example.org/ada/engine"):
+        with pytest.raises(ValueError, match="is no repository on GitHub"):
+            links.filled(INSTALL, remote)
 
 
 def test_two_lines_install_what_the_package_needs_and_leave_a_runtime_as_it_is():
     """Colab's own IPython must do, for its runtime breaks with another."""
-    (lines,) = re.findall(r"```python\n(%pip.*?)```", README, re.S)
+    (lines,) = re.findall(r"```python\n(%pip.*?)```", INSTALL, re.S)
     where, fetch = lines.splitlines()
-    assert where == "%pip install -q git+https://github.com/OWNER/REPOSITORY"
+    assert where == f"%pip install -q git+https://github.com/{WHERE}"
     assert fetch == "!python -m companion"
     needs = {Requirement(text).name: text for text in PROJECT["dependencies"]}
     assert not {"jupyterlab", "notebook", "ipykernel", "ipywidgets"} & set(needs)
@@ -101,7 +109,7 @@ def clone(tmp_path):
 
 
 @POSIX
-def test_a_clone_with_answers_is_updated_as_the_readme_says(clone):
+def test_a_clone_with_answers_is_updated_as_the_page_says(clone):
     assert git(clone, "pull").returncode != 0
     assert UPDATE[-1] == "make lab"
     for command in UPDATE[:-1]:

@@ -9,7 +9,6 @@ import torch
 
 import companion
 from companion import artifacts, notebook
-from companion.runs import alone_on
 
 
 def test_setup_seeds_both_and_styles_the_figures(monkeypatch):
@@ -69,7 +68,7 @@ def a_folder(path):
 
 def of_another_recipe(path):
     path.unlink()
-    companion.run(replace(TINY, batch_size=3), path, device="cpu", quiet=True)
+    companion.train_recipe(replace(TINY, batch_size=3), path, device="cpu", quiet=True)
 
 
 @pytest.mark.parametrize("spoil", [damaged, a_folder, of_another_recipe])
@@ -81,10 +80,3 @@ def test_a_chapter_works_whatever_became_of_the_checkpoint(cache, spoil, capsys)
     assert all(map(torch.equal, found.parameters(), right.parameters()))
     assert "for this chapter alone" in capsys.readouterr().out
     assert before is None or cache.read_bytes() == before
-
-
-def test_a_chapter_does_not_wait_for_a_run_that_is_writing(cache, capsys):
-    with alone_on(cache):
-        assert isinstance(notebook.trained(), companion.GPT)
-    assert "another run is writing" in capsys.readouterr().out
-    assert not cache.exists()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import rattler
 import yaml
-from benchmarks.tables import with_tables
+from benchmarks.tables import PLACES, with_tables
 from packaging.requirements import Requirement
 from test_launch import UPDATE
 
@@ -30,7 +30,10 @@ SPECS = [spec for spec in ENVIRONMENT["dependencies"] if isinstance(spec, str)]
 CONDA_NAMES = {"matplotlib": "matplotlib-base", "torch": "pytorch"}
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, flags=re.M))
-README = (ROOT / "README.md").read_text("utf-8")
+README = ROOT / "README.md"
+# All that tells a reader what to type.
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOLD = {path.name: path.read_text("utf-8") for path in PAGES}
 
 
 def locked() -> dict[str, str]:
@@ -49,9 +52,10 @@ def test_conda_and_pip_name_the_same_packages_with_the_same_bounds():
     assert conda == pip
 
 
-@pytest.mark.parametrize("requirement", NEEDED + LAB + TEST, ids=lambda r: r.name)
-def test_the_lock_pins_every_package_within_its_bounds(requirement):
-    assert requirement.specifier.contains(locked()[requirement.name])
+def test_the_lock_pins_every_package_within_its_bounds():
+    pins = locked()
+    for requirement in NEEDED + LAB + TEST:
+        assert requirement.specifier.contains(pins[requirement.name]), requirement
 
 
 def test_the_lock_only_pins():
@@ -59,12 +63,9 @@ def test_the_lock_only_pins():
     assert all(re.match(r"[A-Za-z0-9._-]+==[\w.]+( ; .+)?$", line) for line in lines)
 
 
-@pytest.mark.parametrize("spec", SPECS)
-def test_conda_can_read_every_spec(spec):
-    rattler.MatchSpec(spec, strict=True)
-
-
-def test_conda_s_check_can_fail():
+def test_conda_can_read_every_spec():
+    for spec in SPECS:
+        rattler.MatchSpec(spec, strict=True)
     with pytest.raises(Exception, match="[Ii]nvalid|pars"):
         rattler.MatchSpec("torch>=2,,<3 nonsense =", strict=True)
 
@@ -112,7 +113,7 @@ def state():
     return (dict(os.environ), [*map(str, warnings.filters)], torch.get_num_threads(),
             torch.get_rng_state().tolist(), signal.getsignal(signal.SIGINT),
             torch.get_default_dtype(), torch.is_grad_enabled(), sys.path[:])
-import einops, filelock, safetensors, tiktoken, tqdm.auto, IPython  # they may
+import einops, safetensors, tiktoken, tqdm.auto, IPython  # they may
 before = state()
 import companion
 from companion import artifacts, attention
@@ -122,15 +123,19 @@ print("nothing")
 """
 
 
-@pytest.mark.parametrize("variable", [None, "", "elsewhere"])
-def test_importing_the_package_changes_nothing_in_the_process(tmp_path, variable):
-    environment = os.environ | {"COMPANION_CACHE": str(tmp_path / "cache")}
-    environment.pop("TIKTOKEN_CACHE_DIR", None)
-    if variable is not None:
-        environment["TIKTOKEN_CACHE_DIR"] = variable
-    command = [sys.executable, "-c", ON_IMPORT]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.stdout == "nothing\n", done.stderr
+def in_a_new_process(program: str, **environment) -> str:
+    """What a program prints; a variable that is None is not set."""
+    kept = {k: v for k, v in os.environ.items() if k not in environment}
+    kept |= {k: v for k, v in environment.items() if v is not None}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=kept, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_the_package_changes_nothing_in_the_process(tmp_path):
+    places = {"COMPANION_CACHE": str(tmp_path / "cache"), "TIKTOKEN_CACHE_DIR": None}
+    assert in_a_new_process(ON_IMPORT, **places) == "nothing\n"
 
 
 OFFLINE = """
@@ -139,9 +144,6 @@ def refuse(*_): raise OSError("the network was asked")
 socket.socket.connect = socket.getaddrinfo = refuse
 import companion
 assert companion.gpt2_tokenizer().encode("Transformers are") == [41762, 364, 389]
-{more}
-"""
-PLAIN = """
 from companion.notebook import setup
 setup(seed=0)
 import tiktoken
@@ -149,68 +151,89 @@ assert tiktoken.get_encoding("gpt2").n_vocab == 50257
 """
 
 
-@pytest.mark.parametrize("variable", [None, "", "elsewhere"])
-@pytest.mark.parametrize("more", ["", PLAIN])
-def test_gpt2_s_vocabulary_is_read_offline_whatever_the_environment(variable, more):
-    environment = os.environ | {"TIKTOKEN_CACHE_DIR": variable or ""}
-    if variable is None:
-        del environment["TIKTOKEN_CACHE_DIR"]
-    command = [sys.executable, "-c", OFFLINE.format(more=more)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("variable", [None, "elsewhere"])
+def test_gpt2_s_vocabulary_is_read_offline_whatever_the_environment(variable):
+    in_a_new_process(OFFLINE, TIKTOKEN_CACHE_DIR=variable)
 
 
 MODULES = sorted(path.stem for path in (ROOT / "companion").glob("[a-z]*.py"))
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_the_examples_in_the_docstrings_hold(name):
-    module = importlib.import_module(f"companion.{name}")
-    assert not doctest.testmod(module).failed
-
-
-def test_some_docstrings_have_examples():
+def test_the_examples_in_the_docstrings_hold():
     modules = [importlib.import_module(f"companion.{name}") for name in MODULES]
-    assert sum(doctest.testmod(module).attempted for module in modules) >= 4
+    results = [doctest.testmod(module) for module in modules]
+    assert sum(x.attempted for x in results) >= 4 and not any(x.failed for x in results)
 
 
 def commands() -> list[str]:
-    blocks = re.findall(r"```(?:bash|bat)\n(.*?)```", README, flags=re.S)
+    text = "\n".join(TOLD.values())
+    blocks = re.findall(r"```(?:bash|bat)\n(.*?)```", text, flags=re.S)
     return [line.strip() for block in blocks for line in block.splitlines() if line]
 
 
-@pytest.mark.parametrize("command", commands())
-def test_every_command_of_the_readme_is_a_target_or_part_of_one(command):
+def may_be_told(command: str) -> bool:
     """A plain command must stand in the Makefile, where `make` itself runs it.
 
-    Those of nbgrader are run as they stand there by `make classroom`.
+    Those of nbgrader are run by `make classroom`, those in UPDATE by test_launch.
     """
     words = command.split()
     if words[0] == "make":
-        assert words[1] in TARGETS
-        return
+        return words[1] in TARGETS
     if words[0] in ("conda", "cd", "source", "nbgrader"):
         files = [word for word in words if word.endswith(".yml")]
-        assert all((ROOT / name).exists() for name in files)
-        return
-    if command in UPDATE:  # test_launch runs them
-        return
+        return all((ROOT / name).exists() for name in files)
     plain = re.sub(r"^(\.venv[/\\](bin|Scripts)[/\\])?(python3?|py) ", "", command)
     run_by_make = MAKEFILE.replace("$(PYTHON) ", "").replace("$(VENV)", ".venv")
-    assert plain in run_by_make
+    return command in UPDATE or plain in run_by_make
+
+
+def test_every_command_that_is_told_is_a_target_or_part_of_one():
+    assert len(commands()) > 20
+    assert [x for x in commands() if not may_be_told(x)] == []
+    assert not may_be_told("make coffee")
+
+
+def test_every_target_that_is_named_in_a_sentence_is_there():
+    named = {x for text in TOLD.values() for x in re.findall(r"`make ([a-z]+)", text)}
+    assert len(named) > 10 and named <= TARGETS
+
+
+def test_the_readme_is_short_and_links_lead_to_files():
+    assert README.stat().st_size <= 6000
+    for path in PAGES:
+        links = re.findall(r"\]\(([^)\s#]+)", TOLD[path.name])
+        inside = [link for link in links if not re.match(r"https?:|#", link)]
+        made = ("reference.md" if path.name == "index.md" else None,)  # by assemble.py
+        gone = [x for x in inside if not (path.parent / x).exists() and x not in made]
+        assert gone == [], path.name
+
+
+def test_only_the_page_that_make_links_fills_in_has_placeholders():
+    assert [name for name, text in TOLD.items() if "REPOSITORY" in text] in (
+        ["install.md"],
+        [],  # a clone that was filled in
+    )
+
+
+def test_every_file_that_make_or_a_page_names_is_there():
+    text = MAKEFILE + "".join(TOLD.values()) + (ROOT / ".ci" / "run").read_text("utf-8")
+    named = set(re.findall(r"\b(?:tests|docs|companion)/[\w/]+\.py\b", text))
+    assert len(named) > 10 and all((ROOT / name).is_file() for name in named)
 
 
 def test_modules_import_only_from_those_above_them():
     order = [
-        "inputs", "processes", "artifacts", "data", "tokenizers", "dates",
-        "block_attention", "attention", "positions", "cache", "blocks", "models",
-        "joined", "quantized", "encoder_decoder", "optimizers", "parallel", "training",
-        "checkpoints", "recipes", "runs", "sampling", "published", "published_gpt2",
-        "chat", "speculation", "serving", "rehearsal", "plots", "checks", "notebook",
+        "inputs", "processes", "artifacts", "data", "tokenizers", "dates", "positions",
+        "block_attention", "attention", "cache", "serving_caches", "blocks", "models",
+        "encoder_decoder", "quantized", "optimizers", "training", "checkpoints",
+        "recipes", "runs", "parallel", "sampling", "rehearsal", "speculation",
+        "serving", "published", "published_gpt2", "plots", "explore", "notebook",
+        "chat", "checks",
     ]  # fmt: skip
+    assert {*MODULES} <= {*order}
     for path in (ROOT / "companion").rglob("*.py"):
-        inside = path.parent.name == "checks"
-        name = "checks" if inside else path.stem
+        inside = path.parent.name in ("checks", "explore")
+        name = path.parent.name if inside else path.stem
         if name.startswith("__"):
             continue
         above = set(order[: order.index(name)])
@@ -218,6 +241,38 @@ def test_modules_import_only_from_those_above_them():
             if isinstance(node, ast.ImportFrom) and node.level == 1 + inside:
                 modules = [node.module] if node.module else [a.name for a in node.names]
                 assert set(modules) <= above, f"{path.name} imports {modules}"
+
+
+FILES = sorted((ROOT / "companion").rglob("*.py"))
+
+
+def n_lines(paths) -> int:
+    return sum(len(path.read_text("utf-8").splitlines()) for path in paths)
+
+
+def test_a_module_is_read_in_one_sitting():
+    """At most 200 lines; a longer one says why in its first line."""
+    first = {path: path.read_text("utf-8").splitlines()[0] for path in FILES}
+    long = [path for path in FILES if n_lines([path]) > 200]
+    assert [p.name for p in long if "200 lines" not in first[p]] == []
+
+
+def test_a_function_is_read_in_one_glance():
+    """At most 30 lines after its docstring; a check is a table of mistakes instead."""
+    long = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef) and path.parent.name != "checks":
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                n = node.end_lineno - body[0].lineno + 1 if body else 0
+                long |= {f"{path.name}: {node.name}": n} if n > 30 else {}
+    assert long == {}
+
+
+def test_the_package_stays_small():
+    checks = [path for path in FILES if path.parent.name == "checks"]
+    assert n_lines(checks) <= 2300
+    assert n_lines({*FILES} - {*checks}) <= 4250  # on the way to 3,200
 
 
 def make(folder: Path, **environment) -> str:
@@ -239,11 +294,12 @@ POSIX = pytest.mark.skipif(
 
 
 @POSIX
-@pytest.mark.parametrize("given", [None, "/abso lute", "~/home", "near", "near by"])
-def test_make_hands_on_a_whole_path_for_the_cache(tmp_path, given):
-    wanted = f"{tmp_path}/{given}" if given and "near" in given else given or ""
-    environment = {"COMPANION_CACHE": given} if given else {}
-    assert make(tmp_path, **environment) == f"[{wanted}]"
+def test_make_hands_on_a_whole_path_for_the_cache(tmp_path):
+    assert make(tmp_path) == "[]"
+    for place in ("/abso lute", "~/home"):
+        assert make(tmp_path, COMPANION_CACHE=place) == f"[{place}]"
+    for place in ("near", "near by"):
+        assert make(tmp_path, COMPANION_CACHE=place) == f"[{tmp_path}/{place}]"
 
 
 @POSIX
@@ -258,12 +314,16 @@ def test_make_installs_anew_in_a_project_that_was_moved_or_copied(tmp_path):
     assert ready.exists()
 
 
-def test_the_tables_of_the_readme_are_what_was_measured():
+def test_the_tables_are_what_was_measured():
     found = json.loads((ROOT / "docs" / "bench.json").read_text("utf-8"))
-    assert with_tables(README, found) == README
-    found["packed"][0] |= {"ours": 12_345, "theirs": 26.44, "ratio": 1.25}
-    made = with_tables(README, found)
-    assert "| 12,300 tokens/s | unpacked, 26.4 | 1.25 (" in made
-    assert with_tables(made, found) == made
+    for path in PLACES:
+        assert with_tables(path, TOLD[path.name], found) == TOLD[path.name]
+    found["packed"][-1] |= {"ours": 12_345, "theirs": 26.44, "ratio": 1.25}
+    path, speed = ROOT / "docs" / "speed.md", TOLD["speed.md"]
+    made = with_tables(path, speed, found)
+    assert "| 12,300 tokens/s | llama.cpp, 26.4 | 1.25 (" in made
+    assert with_tables(path, made, found) == made
+    readme = with_tables(README, TOLD["README.md"], found)
+    assert "| 12,300 tokens/s | llama.cpp: 26.4 |" in readme
     with pytest.raises(ValueError, match="must have one <!-- pairs -->"):
-        with_tables(README.replace("<!-- pairs -->", ""), found)
+        with_tables(path, speed.replace("<!-- pairs -->", ""), found)

@@ -1,27 +1,18 @@
-"""Packed weights against the file and float64; joined layers against those apart."""
+"""Packed weights against the file and float64."""
 
 import copy
 
 import gguf
 import pytest
 import torch
-from common import seeded
+from common import random_tokens, seeded, shaken
+from torch import nn
 from torch.testing import assert_close
 
 import companion
 from companion import GPT, GPTConfig, published, quantized
 from companion.artifacts import SMOLLM2
-from companion.joined import join
 from companion.quantized import PackedLinear, in_blocks, pack_weights
-
-SIZES = {"d_vocab": 96, "context_length": 64, "d_model": 64, "n_layers": 2}
-MODELS = {
-    "plain, biases": GPTConfig(**SIZES, n_heads=4),
-    "grouped, gated": GPTConfig(
-        **SIZES, n_heads=4, n_kv_heads=2, feed_forward="gated", activation="silu",
-        norm="rms", positions="rotary", bias=False,
-    ),
-}  # fmt: skip
 
 
 def fields(raw: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -37,13 +28,11 @@ def fields(raw: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def test_the_file_s_own_blocks_are_found_again():
     reader = gguf.GGUFReader(SMOLLM2.path)
-    _, tensors = published.read_gguf(SMOLLM2.path)
     for stored in reader.tensors:
         if stored.name not in ("blk.0.attn_k.weight", "blk.29.ffn_gate.weight"):
             continue
-        numbers, scales, lows = (
-            x.flatten(0, 1) for x in in_blocks(tensors[stored.name], 4)
-        )
+        weight = torch.tensor(gguf.dequantize(stored.data, stored.tensor_type))
+        numbers, scales, lows = (x.flatten(0, 1) for x in in_blocks(weight, 4))
         theirs = fields(torch.tensor(stored.data).view(-1, 20))
         assert torch.equal(numbers, theirs[0].int())
         assert_close(scales, theirs[1], rtol=1e-5, atol=0)
@@ -54,7 +43,7 @@ def test_the_file_s_own_blocks_are_found_again():
 def test_each_weight_comes_out_of_the_kernel_where_it_was(n_bits):
     """Each input alone gives a column of the weight, to its step and bfloat16."""
     weight = torch.randn(48, 96, generator=seeded(0))
-    layer = PackedLinear(weight, n_bits)
+    layer = PackedLinear(weight, n_bits=n_bits)
     assert layer.packed.nbytes == 48 * 96 * n_bits // 8
     blocks = weight.unflatten(1, (-1, 32))
     step = (blocks.amax(-1) - blocks.amin(-1)) / (2**n_bits - 1)
@@ -63,17 +52,22 @@ def test_each_weight_comes_out_of_the_kernel_where_it_was(n_bits):
 
 
 @pytest.mark.parametrize("n_bits", [4, 8])
-def test_a_product_is_float64_s_with_the_rounded_weights(n_bits):
-    weight = torch.randn(64, 128, generator=seeded(1))
+@pytest.mark.parametrize("n_out", [64, 57])
+def test_a_layer_is_float64_s_with_the_rounded_weights(n_bits, n_out):
+    """Also where the outputs don't come in sixteens."""
+    weight = torch.randn(n_out, 128, generator=seeded(1))
+    bias = torch.randn(n_out, generator=seeded(3))
     numbers, scales, lows = in_blocks(weight, n_bits)
     rounded = (numbers * scales + lows).flatten(1).double()
+    layer = PackedLinear(weight, bias, n_bits)
     for shape in ((128,), (1, 1, 128), (3, 5, 128)):
         x = torch.randn(shape, generator=seeded(2))
-        wanted = x.double() @ rounded.T
-        found = PackedLinear(weight, n_bits)(x)
+        wanted = x.double() @ rounded.T + bias
+        found = layer(x)
         assert found.dtype == torch.float32 and found.shape == wanted.shape
         assert (found - wanted).norm() < 0.01 * wanted.norm()
-    assert PackedLinear(weight, n_bits)(x.bfloat16()).dtype == torch.bfloat16
+    half = PackedLinear(weight, bias.bfloat16(), n_bits)
+    assert half(x.bfloat16()).dtype == torch.bfloat16
 
 
 def test_a_block_of_equal_weights_is_kept():
@@ -84,65 +78,61 @@ def test_a_block_of_equal_weights_is_kept():
 def test_what_the_kernel_has_no_blocks_for_is_refused():
     with pytest.raises(ValueError, match=r"\(16, 40\); the kernel wants"):
         PackedLinear(torch.zeros(16, 40))
-    with pytest.raises(ValueError, match=r"\(15, 32\); the kernel wants"):
-        PackedLinear(torch.zeros(15, 32))
     with pytest.raises(ValueError, match="n_bits is 5"):
-        PackedLinear(torch.zeros(16, 32), 5)
-    with pytest.raises(ValueError, match="x is .*31.*; it must be floats"):
-        PackedLinear(torch.zeros(16, 32))(torch.zeros(2, 31))
+        PackedLinear(torch.zeros(16, 32), n_bits=5)
+    with pytest.raises(RuntimeError):
+        PackedLinear(torch.zeros(16, 32))(torch.zeros(2, 64))
+
+
+@torch.no_grad()
+def test_a_model_is_packed_whatever_its_vocabulary_and_its_biases():
+    """GPT-2's own 50,257 tokens don't come in sixteens, and its layers have biases."""
+    config = GPTConfig(d_vocab=50_257, context_length=16, d_model=96, n_layers=1)
+    model = shaken(GPT(config), 0.02)
+    tokens, twin = random_tokens(2, 9, d_vocab=50_257), copy.deepcopy(model)
+    for name, x in twin.named_modules():
+        if isinstance(x, nn.Linear):
+            numbers, scales, lows = in_blocks(x.weight, 8 if "un" in name else 4)
+            x.weight = nn.Parameter((numbers * scales + lows).flatten(1))
+    expected, packed = twin(tokens), pack_weights(model)
+    assert packed is model
+    assert not any(isinstance(x, nn.Linear) for x in model.modules())
+    assert model.unembedding.n_bits == 8
+    assert model.blocks[0].feed_forward.to_hidden.n_bits == 4
+    assert (packed(tokens) - expected).norm() < 0.02 * expected.norm()
+
+
+@torch.no_grad()
+def test_a_layer_that_does_not_come_in_blocks_stays_as_it_is():
+    config = GPTConfig(
+        d_vocab=11, context_length=9, d_model=64, d_hidden=40, n_heads=2, n_layers=1
+    )
+    layer = pack_weights(shaken(GPT(config))).blocks[0].feed_forward
+    assert isinstance(layer.to_hidden, PackedLinear)
+    assert isinstance(layer.to_output, nn.Linear)
 
 
 @torch.no_grad()
 def test_the_published_model_packed_loses_nothing():
-    """1,024 tokens of Shakespeare, and a greedy answer with every cache."""
+    """512 tokens of Shakespeare, and the same through a cache."""
     model, tokenizer = published.load_smollm2()
     text = companion.tiny_shakespeare()[:4000]
-    tokens = torch.tensor(tokenizer.encode(text))[None, :1025]
+    tokens = torch.tensor(tokenizer.encode(text))[None, :513]
+    packed = pack_weights(copy.deepcopy(model))
     losses = [
         companion.next_token_loss(x(tokens[:, :-1]), tokens[:, 1:]).item()
-        for x in (model, pack_weights(copy.deepcopy(model)))
+        for x in (model, packed)
     ]
     assert abs(losses[0] - losses[1]) < 0.01, losses
-    packed = pack_weights(model)
-    logits = packed(tokens[:, :40])
-    for make in (
-        lambda: companion.PreallocatedCache(64),
-        lambda: companion.RaggedCache(64, 1),
-        lambda: companion.SlidingWindowCache(64),
-    ):
-        caches = [make() for _ in packed.blocks]
-        parts = [packed(part, caches) for part in tokens[:, :40].split([30, 1, 9], 1)]
-        assert (torch.cat(parts, 1) - logits).norm() < 0.02 * logits.norm()
+    logits, cache = packed(tokens[:, :40]), packed.new_cache(64)
+    parts = [packed(part, cache) for part in tokens[:, :40].split([30, 1, 9], 1)]
+    assert (torch.cat(parts, 1) - logits).norm() < 0.02 * logits.norm()
 
 
 def test_without_the_kernel_the_weights_run_unpacked_and_it_says_so(monkeypatch):
     monkeypatch.setattr(quantized, "kernel_is_here", lambda: False)
-    model = GPT(MODELS["grouped, gated"], seeded(0))
+    config = GPTConfig(d_vocab=96, context_length=9, d_model=64, n_heads=4, n_layers=1)
+    model = GPT(config, seeded(0))
     before = model(torch.arange(9)[None])
     with pytest.warns(UserWarning, match="run unpacked"):
         assert torch.equal(pack_weights(model)(torch.arange(9)[None]), before)
-
-
-@pytest.mark.parametrize("name", MODELS)
-@torch.no_grad()
-def test_joined_layers_give_what_they_gave_apart(name):
-    model = GPT(MODELS[name], seeded(0)).eval()
-    tokens = torch.randint(96, (2, 20), generator=seeded(1))
-    apart, n = model(tokens), sum(x.numel() for x in model.parameters())
-    joined = join(copy.deepcopy(model))
-    assert sum(x.numel() for x in joined.parameters()) == n
-    for each in (joined, join(joined), copy.deepcopy(joined)):
-        assert_close(each(tokens), apart, atol=1e-5, rtol=0)
-    caches = joined.new_caches()
-    parts = [joined(part, caches) for part in tokens.split([12, 1, 1, 6], 1)]
-    assert_close(torch.cat(parts, 1), apart, atol=1e-5, rtol=0)
-    assert not any(block.attention.to_keys.joined.given for block in joined.blocks)
-
-
-def test_a_joined_layer_never_answers_for_another_x():
-    attention = companion.MultiHeadAttention(64, 4)
-    x, y = torch.randn(2, 3, 5, 64)
-    wanted = attention.to_queries(x), attention.to_keys(y), attention.to_values(x)
-    join(attention)
-    found = attention.to_queries(x), attention.to_keys(y), attention.to_values(x)
-    assert_close(found, wanted)

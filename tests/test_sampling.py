@@ -1,213 +1,122 @@
 """Sampling against transformers, definitions by brute force, and counting."""
 
-import itertools
 import math
-from unittest.mock import patch
+from functools import partial
+from itertools import product
 
 import pytest
 import torch
-from common import seeded
+import transformers as hf
+from common import random, random_tokens, seeded, shaken
 from torch.testing import assert_close
-from transformers import (
-    MinPLogitsWarper,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
-from companion import (
-    GPT,
-    ConcatenatingCache,
-    GPTConfig,
-    Int8Cache,
-    PreallocatedCache,
-    SlidingWindowCache,
-    beam_search,
-    generate,
-    greedy,
-    min_p,
-    sample,
-    temperature,
-    top_k,
-    top_p,
-)
+import companion as c
+from companion import beam_search, generate, sample, temperature, top_k, top_p
 from companion.positions import POSITIONS
 
-WINDOW = 6
-SAMPLERS = {
-    "temperature": lambda logits: temperature(logits, 0.7),
-    "top_k": lambda logits: top_k(logits, 3),
-    "top_p": lambda logits: top_p(logits, 0.8),
-}
-SHAPES = [(9,), (4, 9), (2, 3, 9)]
+V, WINDOW = 11, 8
+prompts = partial(random_tokens, d_vocab=V)
 
 
-def random_logits(*shape, seed=0):
-    return 2 * torch.randn(*shape, generator=seeded(seed))
+def gpt(positions="learned", seed=4, **options) -> c.GPT:
+    """With this seed greedy texts vary for each scheme, and have no near ties."""
+    sizes = {"d_vocab": V, "context_length": WINDOW, "d_model": 16, "n_heads": 4}
+    how = {"n_layers": 2, "tied": False, "positions": positions}
+    return shaken(c.GPT(c.GPTConfig(**sizes | how | options)), 0.5, seed)
 
 
 def kept(logits) -> list[int]:
     return logits.isfinite().nonzero().flatten().tolist()
 
 
+def written(*args, **how) -> list:
+    """A generated text; one for each stream of a batch."""
+    return torch.stack(list(generate(*args, **how)), -1).tolist()
+
+
+def ended(text, end) -> list:
+    """A text up to its first `end`."""
+    return text[: text.index(end) + 1] if end in text else text
+
+
 @pytest.mark.parametrize(
-    "ours, theirs",
+    "ours, theirs, numbers",
     [
-        *[
-            (lambda x, t=t: temperature(x, t), TemperatureLogitsWarper(t))
-            for t in (0.3, 2.5)
-        ],
-        *[(lambda x, k=k: top_k(x, k), TopKLogitsWarper(k)) for k in (1, 5, 40)],
-        *[(lambda x, p=p: top_p(x, p), TopPLogitsWarper(p)) for p in (0.01, 0.5, 0.95)],
+        (temperature, hf.TemperatureLogitsWarper, (0.3, 2.5)),
+        (top_k, hf.TopKLogitsWarper, (1, 5, 40)),
+        (top_p, hf.TopPLogitsWarper, (0.01, 0.5, 0.95)),
+        (c.min_p, hf.MinPLogitsWarper, (0.01, 0.1, 0.5, 0.99, 1.0)),
     ],
 )
-def test_each_sampler_is_that_of_transformers(ours, theirs):
-    logits = random_logits(50, 40)
-    assert_close(ours(logits), theirs(None, logits), atol=1e-6, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", SAMPLERS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_sampler_takes_any_leading_axes_and_changes_no_input(name, shape):
-    logits = random_logits(*shape)
+def test_each_sampler_is_that_of_transformers(ours, theirs, numbers):
+    """On any leading axes, and without a change of its input."""
+    logits = 2 * random(50, 40)
     copy = logits.clone()
-    out = SAMPLERS[name](logits)
+    for x in numbers:
+        right = theirs(x)(None, copy.clone())
+        assert_close(ours(logits, x), right, atol=1e-6, rtol=1e-6)
+        again = ours(logits.view(5, 10, 40), x)
+        assert torch.equal(again.view(50, 40), ours(logits, x))
+        assert torch.equal(ours(logits[0], x), ours(logits, x)[0])
     assert torch.equal(logits, copy)
-    rows = [SAMPLERS[name](row) for row in copy.view(-1, 9)]
-    assert_close(out, torch.stack(rows).view(shape))
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 6])
-@pytest.mark.parametrize(
-    "logits", [[1.0, 1, 1, 1, 1, 1], [0.0, 2, 1, 1, 1, 3], [1.0, 3, 2, 5, 4, 0]]
-)
-def test_top_k_keeps_k_of_the_largest_even_with_ties(logits, k):
-    out = top_k(torch.tensor(logits), k)
-    assert len(kept(out)) == k
-    assert sorted(out[kept(out)].tolist()) == sorted(logits)[-k:]
-    assert all(out[i] == logits[i] for i in kept(out))
+def test_top_k_keeps_k_of_the_largest_even_with_ties():
+    for logits in ([1.0, 1, 1, 1, 1, 1], [0.0, 2, 1, 1, 1, 3], [1.0, 3, 2, 5, 4, 0]):
+        for k in range(1, 7):
+            out = top_k(torch.tensor(logits), k)
+            assert len(kept(out)) == k
+            assert sorted(out[kept(out)].tolist()) == sorted(logits)[-k:]
 
 
-@pytest.mark.parametrize(
-    "probabilities, p, expected",
-    [
+def test_top_p_keeps_the_smallest_set_that_reaches_p():
+    for probabilities, p, expected in (
         ([0.5, 0.3, 0.15, 0.05], 0.9, [0, 1, 2]),  # the token that crosses p is in
-        ([0.05, 0.15, 0.3, 0.5], 0.9, [1, 2, 3]),
-        ([0.5, 0.3, 0.15, 0.05], 0.4, [0]),
+        ([0.05, 0.15, 0.3, 0.5], 0.4, [3]),
         ([0.5, 0.25, 0.25], 0.5, [0]),  # reached exactly
         ([0.5, 0.25, 0.25], 0.51, [0, 1]),
         ([0.1, 0.9], 1e-9, [1]),  # never nothing
-    ],
-)
-def test_top_p_keeps_the_smallest_set_that_reaches_p(probabilities, p, expected):
-    assert kept(top_p(torch.tensor(probabilities).log(), p)) == expected
-
-
-@pytest.mark.parametrize("p", [0.1, 0.35, 0.6, 0.9, 0.99])
-def test_top_p_is_its_definition_on_random_logits(p):
-    for logits in random_logits(30, 12):
-        probabilities = logits.double().softmax(-1)
-        order = sorted(range(12), key=lambda i: -logits[i].item())
-        smallest = next(
-            n for n in range(1, 13) if sum(probabilities[order[:n]].tolist()) >= p
-        )
-        out = top_p(logits, p)
-        assert kept(out) == sorted(order[:smallest])
-        assert torch.equal(out[kept(out)], logits[kept(out)])
-
-
-def test_top_p_of_1_keeps_everything():
-    logits = torch.cat([random_logits(20, 50), 30 * random_logits(20, 50)])
-    assert torch.equal(top_p(logits, 1), logits)
-    assert torch.equal(top_p(logits, 1.0), logits)
-
-
-def test_samplers_compose_and_what_is_ruled_out_stays_out():
-    logits = random_logits(5, 20)
-    out = temperature(top_p(top_k(logits, 4), 0.8), 0.5)
-    assert (out.isfinite().sum(-1) <= 4).all() and out.isfinite().any(-1).all()
-    best = out.argmax(-1)
-    assert torch.equal(best, logits.argmax(-1))
-
-
-@pytest.mark.parametrize("t", [0, -1.0, math.nan])
-def test_a_temperature_that_is_not_positive_is_refused(t):
-    with pytest.raises(ValueError, match=f"t is {t}; it must be above 0"):
-        temperature(random_logits(5), t)
-
-
-@pytest.mark.parametrize("k", [0, -1, 6])
-def test_k_outside_the_vocabulary_is_refused(k):
-    with pytest.raises(
-        ValueError, match=f"k is {k}; it must be (from )?1 (to 5|or more)"
     ):
-        top_k(random_logits(5), k)
+        assert kept(top_p(torch.tensor(probabilities).log(), p)) == expected
+    logits = torch.cat([2 * random(20, 50), 60 * random(20, 50)])
+    assert torch.equal(top_p(logits, 1), logits)
 
 
-@pytest.mark.parametrize("p", [0, -0.1, 1.01, math.nan])
-def test_p_outside_0_to_1_is_refused(p):
-    with pytest.raises(ValueError, match=f"p is {p}"):
-        top_p(random_logits(5), p)
+def test_what_no_sampler_can_use_is_refused():
+    calls = [(temperature, t, f"t is {t}; .* above 0") for t in (0, -1.0, math.nan)]
+    calls += [(top_k, k, f"k is {k}; it must be") for k in (0, -1, 6)]
+    calls += [(top_p, p, f"p is {p};") for p in (0, -0.1, 1.01, math.nan)]
+    calls += [(c.min_p, p, f"p is {p};") for p in (0, -0.1, 1.01, math.nan)]
+    for sampler, number, words in calls:
+        with pytest.raises(ValueError, match=words):
+            sampler(random(5), number)
 
 
-def test_greedy_takes_the_likeliest():
-    logits = torch.tensor([[[0.0, 3, 1], [9, 2, 9.5]], [[-1, -2, -3], [1, 4, 2]]])
-    assert greedy(logits).tolist() == [[1, 2], [0, 1]]
-
-
-@pytest.mark.parametrize("t", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("t", [0.5, 3.0])
 def test_samples_are_as_frequent_as_their_probabilities(t):
     logits, n = torch.tensor([2.0, 0, -math.inf, 1, -1, 0.5]), 20_000
     draws = sample(temperature(logits, t).expand(n, 6), seeded())
     expected = n * (logits / t).softmax(-1)
     counts = torch.bincount(draws, minlength=6)
-    assert draws.shape == (n,)
-    assert counts[2] == 0
+    assert draws.shape == (n,) and counts[2] == 0
     errors = (counts - expected).square() / expected
     # Chi-square with 4 degrees of freedom: above 23.5 once in 10,000 times.
     assert errors[expected > 0].sum() < 23.5
 
 
-def test_a_token_that_is_ruled_out_is_never_drawn():
-    logits = torch.full((200_000, 4), -math.inf)
-    logits[:, 1], logits[:, 3] = -80.0, -80.0
-    counts = torch.bincount(sample(logits, seeded()).flatten(), minlength=4)
-    assert counts[0] == counts[2] == 0
-    assert abs(counts[1] - 100_000) < 1_000
+def test_an_unlikely_token_is_drawn_and_one_that_is_ruled_out_never():
+    logits = torch.tensor([-math.inf, -80, -math.inf, -80]).expand(200_000, 4)
+    counts = torch.bincount(sample(logits, seeded()), minlength=4)
+    assert counts[0] == counts[2] == 0 and abs(counts[1] - 100_000) < 1_000
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_sample_is_one_token_a_row_and_the_generators_alone(shape):
-    def draw(seed, global_seed):
-        torch.manual_seed(global_seed)
-        return sample(torch.zeros(shape), seeded(seed))
-
-    assert draw(0, 1).shape == shape[:-1]
-    assert torch.equal(draw(0, 1), draw(0, 2))
-    assert any(not torch.equal(draw(0, 1), draw(seed, 1)) for seed in range(1, 9))
-
-
-def test_rows_are_drawn_independently():
+def test_rows_are_drawn_independently_and_by_the_generator_alone():
     draws = sample(torch.zeros(10_000, 2, 2), seeded())
     alike = (draws[:, 0] == draws[:, 1]).float().mean().item()
     assert alike == pytest.approx(0.5, abs=0.02)
-
-
-def tiny_gpt(positions="learned", dropout=0.0) -> GPT:
-    """Weights large enough that greedy text is no constant and has no near ties."""
-    sizes = {"d_vocab": 11, "context_length": WINDOW, "d_model": 8, "n_heads": 2}
-    how = {"n_layers": 2, "tied": False, "positions": positions, "dropout": dropout}
-    model, generator = GPT(GPTConfig(**sizes, **how)), seeded(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 2:
-                parameter.normal_(0, 0.7, generator=generator)
-    return model.eval()
-
-
-def prompts(n, n_sequences=None, seed=0):
-    shape = (n,) if n_sequences is None else (n_sequences, n)
-    return torch.randint(11, shape, generator=seeded(seed))
+    torch.manual_seed(1)
+    assert torch.equal(sample(torch.zeros(10_000, 2, 2), seeded()), draws)
+    assert not torch.equal(sample(torch.zeros(10_000, 2, 2), seeded(1)), draws)
 
 
 @torch.no_grad()
@@ -216,299 +125,182 @@ def greedy_by_hand(model, tokens, n_new):
     for _ in range(n_new):
         logits = model(tokens[None, -WINDOW:])[0, -1]
         tokens = torch.cat([tokens, logits.argmax()[None]])
-    return tokens[-n_new:]
+    return tokens[-n_new:].tolist()
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("n_prompt", [1, 4, WINDOW - 1, WINDOW])
-def test_greedy_text_is_the_recomputed_one_before_and_past_the_window(
-    n_prompt, positions, use_cache
-):
-    model, batch = tiny_gpt(positions), prompts(n_prompt, 3)
-    expected = [greedy_by_hand(model, prompt, 8) for prompt in batch]
-    assert len(set(torch.cat(expected).tolist())) > 1
-    out = list(generate(model, batch, 8, use_cache=use_cache))
-    assert all(tokens.shape == (3,) for tokens in out)
-    assert torch.equal(torch.stack(out, 1), torch.stack(expected))
-    alone = list(generate(model, batch[1], 8, use_cache=use_cache))
-    assert all(token.shape == () for token in alone)
-    assert torch.equal(torch.stack(alone), expected[1])
+def test_greedy_text_is_the_recomputed_one_before_and_past_the_window(positions):
+    model = gpt(positions)
+    for n_prompt, use_cache in product((1, 4, WINDOW), (True, False)):
+        batch = prompts(3, n_prompt)
+        expected = [greedy_by_hand(model, prompt, 9) for prompt in batch]
+        assert len({token for text in expected for token in text}) > 1
+        assert written(model, batch, 9, use_cache=use_cache) == expected
+        assert written(model, batch[1], 9, use_cache=use_cache) == expected[1]
 
 
-@pytest.mark.parametrize("use_cache, n_seen", [(True, 2 + 3), (False, 2 + 3 + 4 + 5)])
-def test_with_a_cache_every_token_is_computed_once(use_cache, n_seen):
-    model, seen = tiny_gpt(), []
-    model.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape[1]))
-    assert len(list(generate(model, prompts(2), 4, use_cache=use_cache))) == 4
-    assert sum(seen) == n_seen
+def test_with_a_cache_every_token_is_computed_once():
+    """The cache has the room that text and window need."""
+    model, seen = gpt(), []
+    model.register_forward_pre_hook(lambda _, args: seen.append(args))
+    for use_cache, n in ((False, 4), (True, 4), (True, 100), (True, 0)):
+        assert len([*generate(model, prompts(2), n, use_cache=use_cache)]) == n
+    assert [args[0].shape[1] for args in seen[:8]] == [2, 3, 4, 5] + [2, 1, 1, 1]
+    assert [args[1].capacity for args in seen[4:9]] == [6] * 4 + [WINDOW]
 
 
-@pytest.mark.parametrize("n_new, room", [(500, WINDOW), (3, 5)])
-def test_the_cache_is_given_as_much_room_as_the_text_and_the_window_need(n_new, room):
-    model, rooms, make = tiny_gpt(), [], GPT.new_caches
-    with patch.object(
-        GPT, "new_caches", lambda self, n: rooms.append(n) or make(self, n)
-    ):
-        out = list(generate(model, prompts(2), n_new))
-    assert rooms == [room]
-    assert torch.equal(torch.stack(out), greedy_by_hand(model, prompts(2), n_new))
-
-
-@pytest.mark.parametrize("use_cache", [True, False])
-def test_the_same_generator_writes_the_same_text(use_cache):
-    def write(seed):
+def test_sampled_text_is_the_generators_with_and_without_a_cache():
+    def write(use_cache, seed=0):
         generator = seeded(seed)
-        how = {"choose": lambda x: sample(temperature(x, 2), generator)}
-        out = generate(tiny_gpt(), prompts(2, 2), 12, use_cache=use_cache, **how)
-        return torch.stack(list(out), 1)
+        how = {"choose": lambda x: sample(top_k(temperature(x, 2), 5), generator)}
+        return written(gpt(), prompts(2, 2), 12, use_cache=use_cache, **how)
 
-    assert torch.equal(write(0), write(0))
-    assert not torch.equal(write(0), write(1))
+    assert write(True) == write(True) == write(False) != write(True, 1)
 
 
-def test_sampled_text_is_the_same_with_and_without_a_cache():
-    def write(use_cache):
-        generator = seeded()
-        how = {"choose": lambda x: sample(top_k(x, 5), generator)}
-        out = generate(tiny_gpt(), prompts(2, 2), 12, use_cache=use_cache, **how)
-        return torch.stack(list(out), 1)
-
-    assert torch.equal(write(True), write(False))
-
-
-@pytest.mark.parametrize("n_new", [0, 1, 7])
-def test_there_are_as_many_new_tokens_as_asked_for(n_new):
-    prompt = prompts(3)
-    copy = prompt.clone()
-    assert len(list(generate(tiny_gpt(), prompt, n_new))) == n_new
-    assert torch.equal(prompt, copy)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_text_is_written_without_dropout_and_the_mode_is_given_back(training):
-    model = tiny_gpt(dropout=0.5).train(training)
-    expected = greedy_by_hand(tiny_gpt(), prompts(3), 6)
-    assert torch.equal(torch.stack(list(generate(model, prompts(3), 6))), expected)
-    assert model.training == training
-
-
-def test_texts_written_in_turn_never_see_dropout():
-    model = tiny_gpt(dropout=0.5).train()
-    expected = greedy_by_hand(tiny_gpt(), prompts(3), 6)
+def test_texts_written_in_turn_never_see_dropout_and_leave_the_mode():
+    model, found = gpt(dropout=0.5).train(), []
     long, short = generate(model, prompts(3), 6), generate(model, prompts(3), 2)
-    found = []
     for _ in range(6):
-        found.append(next(long))
-        assert model.training
+        found.append(int(next(long)))
+        assert all(part.training for part in model.modules())
         next(short, None)
-    assert torch.equal(torch.stack(found), expected)
+    assert found == greedy_by_hand(gpt(), prompts(3), 6)
+    model.blocks[0].eval()  # a part of its own mode
+    bad = prompts(3) + 20
+    beam_search(model, prompts(3), 2, 3)
+    for call in (
+        lambda: next(generate(model, bad, 4)),
+        lambda: next(generate(model, bad, 4, use_cache=False)),
+        lambda: beam_search(model, bad, 2, 3),
+    ):
+        with pytest.raises(ValueError, match="vocabulary"):
+            call()
+        assert model.training and not model.blocks[0].training
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
-def test_the_mode_is_given_back_whatever_is_raised(use_cache):
-    model = tiny_gpt().train()
-
-    def broken(logits):
-        raise RuntimeError("no choice")
-
-    with pytest.raises(RuntimeError, match="no choice"):
-        next(generate(model, prompts(3), 6, choose=broken, use_cache=use_cache))
-    assert all(part.training for part in model.modules())
-    with pytest.raises(ValueError, match="vocabulary"):
-        next(generate(model, prompts(3) + 20, 6, use_cache=use_cache))
-    with pytest.raises(ValueError, match="vocabulary"):
-        beam_search(model, prompts(3) + 20, 2, 3)
-    assert all(part.training for part in model.modules())
-
-
-@pytest.mark.parametrize("shape", [(0,), (2, 0), (), (1, 2, 3)])
-def test_a_prompt_without_tokens_or_of_another_shape_is_refused_at_once(shape):
-    message = str(shape).replace("(", r"\(").replace(")", r"\)")
-    with pytest.raises(ValueError, match=message):
-        generate(tiny_gpt(), torch.zeros(shape, dtype=torch.int64), 3)
+def test_what_cannot_be_written_is_refused_at_once():
+    model, one, cache = gpt(), prompts(2), gpt().new_cache()
+    shapes = [torch.ones(s).long() for s in ((), (0,), (2, 0), (1, 2, 3))]
+    calls = [(generate, (x, 2), {}, "shape") for x in shapes]
+    calls += [(generate, (torch.ones(3), 2), {}, "float32")]
+    calls += [(generate, (prompts(9), 2), {}, r"9 .* context_length \(8\)")]
+    calls += [(generate, ([one, prompts(7)], 2), {}, r"7 and 2 .* \(8\)")]
+    calls += [(generate, ([one, one[:0]], 2), {}, "1 token")]
+    calls += [(generate, ([], 2), {}, "list of prompts")]
+    calls += [(generate, ([one], 2), {"use_cache": False}, "list of prompts")]
+    calls += [(generate, ([one], 2), {"cache": cache}, "list of prompts")]
+    calls += [(generate, (one, -1), {}, "n_new is -1")]
+    calls += [(generate, (one, 2), {"end": -1}, "end is -1")]
+    calls += [(beam_search, (one, n, 3), {}, f"n_beams is {n}") for n in (0, 12)]
+    calls += [(beam_search, (one, 2, 3), {"length_penalty": 2}, "length_penalty is 2")]
+    calls += [(beam_search, (one, 2, 7), {}, r"2 and 7 .* \(8\)")]
+    calls += [(beam_search, (one[None], 2, 3), {}, r"must be integers \(t\)")]
+    for function, args, how, words in calls:
+        with pytest.raises(ValueError, match=words):
+            function(model, *args, **how)
 
 
-def tiny(d_vocab: int = 5, seed: int = 0) -> GPT:
-    """A model of random weights, large enough for its guesses to differ."""
-    config = GPTConfig(
-        d_vocab=d_vocab, context_length=12, d_model=16, n_heads=2, n_layers=2
-    )
-    model = GPT(config, torch.Generator().manual_seed(seed))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(8)
-    return model
-
-
-def exhaustive(model, prompt, n_new, length_penalty, end):
-    """Every continuation scored by one plain forward pass each, best first."""
-    d_vocab, found = model.config.d_vocab, {}
-    for new in itertools.product(range(d_vocab), repeat=n_new):
-        new = list(new)
-        if end in new:
-            new = new[: new.index(end) + 1]
-        tokens = torch.cat([prompt, torch.tensor(new)])
-        chances = model(tokens[None])[0].log_softmax(-1)
-        total = sum(chances[len(prompt) + i - 1, t].item() for i, t in enumerate(new))
-        found[tuple(new)] = total / len(new) ** length_penalty
-    return sorted(((s, list(new)) for new, s in found.items()), reverse=True)
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
-@pytest.mark.parametrize("end", [None, 2])
-def test_beams_that_cover_everything_find_what_exhaustive_search_finds(
-    seed, length_penalty, end
-):
-    model, prompt = tiny(seed=seed).eval(), torch.tensor([1, 3, 0])
-    for n_new, n_beams in ((1, 3), (1, 5), (2, 5)):
-        right = exhaustive(model, prompt, n_new, length_penalty, end)[:n_beams]
-        scores = [score for score, _ in right]
-        ours = beam_search(
-            model, prompt, n_beams, n_new, length_penalty=length_penalty, end=end
-        )
-        assert [tokens for _, tokens in ours] == [t for _, t in right]
-        assert [s for s, _ in ours] == pytest.approx(scores, abs=1e-4)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_one_beam_is_greedy_search(seed):
-    model, prompt = tiny(11, seed), torch.tensor([4, 2])
-    ours = beam_search(model, prompt, 1, 8)[0][1]
-    assert ours == [int(token) for token in generate(model, prompt, 8)]
-    ours = beam_search(model, prompt, 1, 8, end=ours[3])[0][1]
-    assert ours == [int(t) for t in generate(model, prompt, 8, end=ours[-1])]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_beam_search_equals_a_loop_over_beams_without_a_cache(seed):
-    model, prompt, n_beams = tiny(7, seed).eval(), torch.tensor([4, 2]), 3
-    beams = [(0.0, [])]
-    for _ in range(6):
-        grown = []
-        for total, new in beams:
-            tokens = torch.cat([prompt, torch.tensor(new, dtype=torch.long)])
-            chances = model(tokens[None])[0, -1].log_softmax(-1).tolist()
-            grown += [(total + chance, [*new, t]) for t, chance in enumerate(chances)]
-        beams = sorted(grown, reverse=True)[:n_beams]
-    ours = beam_search(model, prompt, n_beams, 6)
-    assert [tokens for _, tokens in ours] == [tokens for _, tokens in beams]
-
-
-def test_beam_search_keeps_the_model_s_mode_and_names_what_is_allowed():
-    model, prompt = tiny().train(), torch.tensor([1])
-    beam_search(model, prompt, 2, 3)
-    assert model.training
-    with pytest.raises(ValueError, match="n_beams is 6; it must be from 1 to 5"):
-        beam_search(model, prompt, 6, 3)
-    for penalty in (2, -0.5):
-        with pytest.raises(ValueError, match=f"length_penalty is {penalty}"):
-            beam_search(model, prompt, 2, 3, length_penalty=penalty)
-    message = "has 1 tokens and 12 are to come, the context_length is 12"
-    with pytest.raises(ValueError, match=message):
-        beam_search(model, prompt, 2, 12)
-    with pytest.raises(ValueError, match=r"shape \(1, 1\); it must be integers \(t\)"):
-        beam_search(model, prompt[None], 2, 3)
-    assert all(part.training for part in model.modules())
-
-
-def test_generation_stops_when_every_stream_has_ended():
-    model = tiny(11)
-    prompt = torch.tensor([[4, 2], [3, 3], [9, 1]])
-    free = torch.stack(list(generate(model, prompt, 10)), 1)
-    end = int(free[0, 2])
-    ours = torch.stack(list(generate(model, prompt, 10, end=end)), 1)
-    for row, right in zip(ours.tolist(), free.tolist(), strict=True):
-        stop = right.index(end) + 1 if end in right else 10
-        assert row[:stop] == right[:stop][: len(row)]
-        assert all(token == end for token in row[stop:])
-    alone = list(generate(model, prompt[0], 10, end=end))
-    assert [int(t) for t in alone] == free[
-        0, : free[0].tolist().index(end) + 1
-    ].tolist()
-
-
-def test_a_prompt_beyond_the_context_is_refused():
-    with pytest.raises(ValueError, match="13 tokens, the context_length is 12"):
-        generate(tiny(), torch.zeros(13, dtype=torch.long), 1)
-
-
-@pytest.mark.parametrize("p", [0.01, 0.1, 0.5, 0.99, 1.0])
-def test_min_p_keeps_what_transformers_keeps(p):
-    logits = 3 * torch.randn(4, 50, generator=torch.Generator().manual_seed(1))
-    before = logits.clone()
-    assert_close(min_p(logits, p), MinPLogitsWarper(p)(None, logits.clone()))
-    assert torch.equal(logits, before)
-    assert torch.equal(min_p(logits[:, None], p)[:, 0], min_p(logits, p))
-
-
-@pytest.mark.parametrize("p", [0, -0.1, 1.1])
-def test_min_p_outside_0_to_1_is_refused(p):
-    with pytest.raises(ValueError, match=f"p is {p}"):
-        min_p(torch.zeros(3), p)
+def test_a_stream_repeats_its_end_and_generation_stops_when_every_stream_has_ended():
+    model, batch = gpt("rotary"), prompts(3, 2)
+    free, lengths = written(model, batch, 12), set()
+    for end in range(V):
+        ours, right = written(model, batch, 12, end=end), [ended(x, end) for x in free]
+        longest = max(map(len, right))
+        assert ours == [row + [end] * (longest - len(row)) for row in right]
+        assert written(model, batch[0], 12, end=end) == right[0]
+        lengths |= set(map(len, right))
+    assert len(lengths) > 2  # some end at once, some later, some not
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_prompts_of_different_lengths_go_on_together_as_each_would_alone(positions):
-    config = GPTConfig(
-        d_vocab=11,
-        context_length=16,
-        d_model=16,
-        n_heads=2,
-        n_layers=2,
-        positions=positions,
-    )
-    model = GPT(config, torch.Generator().manual_seed(3))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(8)
-    prompts = [torch.tensor(p) for p in ([1, 2, 3, 4, 5], [7], [9, 2])]
-    together = torch.stack(list(generate(model, prompts, 9)), 1)
-    for prompt, new in zip(prompts, together, strict=True):
-        alone = torch.stack(list(generate(model, prompt, 9)))
-        assert torch.equal(new, alone)
-
-
-def test_a_list_of_prompts_must_fit_the_context_and_hold_tokens():
-    model, one = tiny(), torch.tensor([1, 2])
-    with pytest.raises(
-        ValueError, match="11 tokens and 2 are to come, the context_length is 12"
-    ):
-        generate(model, [one, torch.zeros(11, dtype=torch.long)], 2)
-    with pytest.raises(ValueError, match="must hold 1 token"):
-        generate(model, [one, torch.zeros(0, dtype=torch.long)], 2)
-    for how in ({"use_cache": False}, {"caches": model.new_caches()}):
-        with pytest.raises(ValueError, match="list of prompts"):
-            generate(model, [one], 2, **how)
-
-
-@pytest.mark.parametrize("kind", [ConcatenatingCache, lambda: SlidingWindowCache(12)])
-def test_other_caches_give_the_same_text_and_the_same_beams(kind):
-    model, prompt = tiny(11), torch.tensor([4, 2])
-    ours = list(generate(model, prompt, 10, caches=[kind() for _ in model.blocks]))
-    assert ours == list(generate(model, prompt, 10))
-    ours = beam_search(model, prompt, 3, 6, caches=[kind() for _ in model.blocks])
-    assert [t for _, t in ours] == [t for _, t in beam_search(model, prompt, 3, 6)]
+    model = gpt(positions, context_length=14)
+    together = [torch.tensor(x) for x in ([1, 2, 3, 4, 5], [7], [9, 2])]
+    alone = [written(model, prompt, 9) for prompt in together]
+    assert written(model, together, 9) == alone
+    for end in {token for text in alone for token in text}:
+        ours = written(model, together, 9, end=end)
+        assert [ended(x, end) for x in ours] == [ended(x, end) for x in alone]
 
 
 @pytest.mark.parametrize(
-    "kind", [ConcatenatingCache, lambda: PreallocatedCache(12), lambda: Int8Cache(12)]
+    "kind",
+    [c.ConcatenatingCache, c.PreallocatedCache, c.SlidingWindowCache, c.Int8Cache],
 )
 @torch.no_grad()
-def test_a_cache_that_generate_has_filled_can_be_used_by_hand(kind):
-    model, prompt = tiny(11).eval(), torch.tensor([4, 2])
-    caches = [kind() for _ in model.blocks]
-    new = torch.stack(list(generate(model, prompt, 3, caches=caches)))
-    text = torch.cat([prompt, new])
-    logits = model(text[None, -1:], caches)[:, -1]
-    assert_close(logits, model(text[None])[:, -1], atol=0.2, rtol=0)
+def test_a_talk_goes_on_from_what_a_cache_holds(kind):
+    """By `generate` again, then by hand. Int8's logits are near, its texts need not."""
+    model, first, second = gpt(context_length=12), prompts(2), prompts(1, seed=5)
+    room = () if kind is c.ConcatenatingCache else (12,)
+    cache = kind(*room)
+    text = [*first.tolist(), *written(model, first, 3, cache=cache)]
+    assert len(cache) == 4  # the last has not been through the model
+    both = torch.tensor([text[-1], *second])
+    text += [*second.tolist(), *written(model, both, 4, cache=cache)]
+    logits = model(torch.tensor([text[-1:]]), cache)[:, -1]
+    right = model(torch.tensor([text]))[:, -1]
+    part = 0.05 if kind is c.Int8Cache else 1e-5
+    assert_close(logits, right, atol=part * float(right.std()), rtol=0)
+    if kind is not c.Int8Cache:
+        assert text[2:5] == written(model, first, 3)
+        assert text[6:] == written(model, torch.tensor(text[:6]), 4)
+        ours = beam_search(model, first, 3, 6, cache=kind(*room))
+        assert [t for _, t in ours] == [t for _, t in beam_search(model, first, 3, 6)]
 
 
-def test_a_talk_goes_on_from_what_its_caches_hold():
-    model, first, second = tiny(11), torch.tensor([4, 2]), torch.tensor([3])
-    caches = model.new_caches()
-    list(generate(model, first, 1, caches=caches))
-    assert len(caches[0]) == 2
-    ours = list(generate(model, second, 4, caches=caches))
-    assert ours == list(generate(model, torch.cat([first, second]), 4))
+@torch.no_grad()
+def score(model, prompt, new):
+    """The log-probability of new tokens, by one pass over the whole text."""
+    new = torch.tensor(new)
+    logits = model(torch.cat([prompt, new])[None])[0, len(prompt) - 1 : -1]
+    return logits.float().log_softmax(-1).gather(1, new[:, None]).sum().item()
+
+
+def assert_same_beams(ours, right, error=1e-4):
+    assert [tokens for _, tokens in ours] == [tokens for _, tokens in right]
+    assert [s for s, _ in ours] == pytest.approx([s for s, _ in right], abs=error)
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("end", [None, 2])
+def test_beams_that_cover_everything_find_what_exhaustive_search_finds(
+    length_penalty, end
+):
+    how = {"length_penalty": length_penalty, "end": end}
+    for seed, n_new in product(range(6), (1, 2)):
+        model, prompt = gpt(seed=seed, d_vocab=5), torch.tensor([1, 3, 0])
+        texts = {tuple(ended(x, end)) for x in product(range(5), repeat=n_new)}
+        found = [(score(model, prompt, x) / len(x) ** length_penalty, x) for x in texts]
+        right = [(total, list(text)) for total, text in sorted(found, reverse=True)]
+        assert_same_beams(beam_search(model, prompt, 5, n_new, **how), right[:5])
+
+
+@torch.no_grad()
+def test_beam_search_equals_a_loop_over_beams_without_a_cache():
+    """Of one beam, which is greedy search, and of three."""
+    for seed, end, n_beams in product(range(4), (None, 3), (1, 3)):
+        model, prompt, beams, finished = gpt(seed=seed), prompts(2), [(0.0, [])], []
+        for n in range(1, 7):
+            grown = []
+            for total, new in beams:
+                text = torch.cat([prompt, torch.tensor(new, dtype=torch.long)])
+                logs = model(text[None])[0, -1].log_softmax(-1).tolist()
+                grown += [(total + log, [*new, t]) for t, log in enumerate(logs)]
+            grown = sorted(grown, reverse=True)
+            finished += [(s / n, new) for s, new in grown[:n_beams] if new[-1] == end]
+            beams = [beam for beam in grown if beam[1][-1] != end][:n_beams]
+        finished += [(total / 6, new) for total, new in beams]
+        ours = beam_search(model, prompt, n_beams, 6, end=end, length_penalty=1)
+        assert_same_beams(ours, sorted(finished, reverse=True)[:n_beams])
+    assert beam_search(model, prompt, 1, 6)[0][1] == written(model, prompt, 6)
+
+
+def test_scores_are_float32_sums_where_the_model_is_bfloat16():
+    """Beyond -128 bfloat16 knows whole numbers only: there all beams would be alike."""
+    sizes = {"d_vocab": 50, "context_length": 48, "d_model": 16, "n_heads": 2}
+    model = c.GPT(c.GPTConfig(**sizes, n_layers=2, tied=False), seeded()).bfloat16()
+    beams = beam_search(model, prompts(2), 3, 40)
+    assert len({total for total, _ in beams}) == 3 and beams[0][0] < -128
+    right = [(score(model, prompts(2), new), new) for _, new in beams]
+    assert_same_beams(beams, right, 0.02)

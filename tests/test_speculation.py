@@ -1,158 +1,159 @@
 """Speculation: the same text, or the same distribution, in fewer passes."""
 
-import itertools
 import math
 from collections import Counter
+from itertools import product
+from random import Random
+from unittest.mock import patch
 
 import pytest
 import torch
-from common import seeded
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from common import random, random_tokens, seeded, shaken
+from torch import nn
 
-from companion import GPT, GPTConfig, LookUp, Smaller, generate, speculate
-from companion.speculation import checked
+from companion import GPT, GPTConfig, PromptLookup, generate, speculate, speculation
 
-V, CONTEXT = 5, 16
-
-
-def model(seed: int) -> GPT:
-    config = GPTConfig(
-        d_vocab=V, context_length=CONTEXT, d_model=8, n_heads=2, n_layers=2,
-        positions="rotary",
-    )  # fmt: skip
-    gpt = GPT(config, seeded(seed))
-    generator = seeded(seed)
-    with torch.no_grad():
-        for weights in gpt.parameters():
-            weights.normal_(0, 0.5, generator=generator)
-    return gpt.double().eval()
+V = 3
+SIZES = {"d_vocab": V, "context_length": 16, "d_model": 8, "n_heads": 2, "n_layers": 2}
+CONFIG = GPTConfig(**SIZES, positions="rotary", tied=False)
+MODEL, OTHER = (shaken(GPT(CONFIG), 0.5, seed).double() for seed in (0, 1))
+soft = nn.Softmax(-1)
 
 
-MODEL, OTHER = model(0), model(1)
+def draft(model, n, draw=torch.argmax, probabilities=speculation.greedy_probabilities):
+    """A model that guesses n tokens, one after another, with no cache."""
 
+    @torch.no_grad()
+    def guess(text):
+        start = len(text)
+        for _ in range(n):
+            text = torch.cat([text, draw(model(text[None])[0, -1])[None]])
+        return text[start:], probabilities(model(text[None])[0, start - 1 : -1])
 
-def soft(logits):
-    return logits.softmax(-1)
+    return guess
 
 
 GUESSERS = {
-    "look-up": lambda n: LookUp(V, n, 1),
-    "another model": lambda n: Smaller(OTHER, n),
-    "itself": lambda n: Smaller(MODEL, n),
+    "look-up": lambda n: PromptLookup(V, n, 1),
+    "another model": lambda n: draft(OTHER, n),
+    "itself": lambda n: draft(MODEL, n),
     "nobody": lambda n: lambda text: (text[:0], torch.zeros(0, V)),
-    "somebody wrong": lambda n: (
-        lambda text: (torch.zeros(n, dtype=torch.long), torch.eye(V)[:1].expand(n, V))
-    ),
 }
 
 
-@settings(deadline=None, max_examples=200)
-@given(
-    guesser=st.sampled_from([*GUESSERS]),
-    n_guesses=st.integers(1, 5),
-    length=st.integers(1, 6),
-    n_new=st.integers(0, 10),
-    end=st.sampled_from([None, 0, 3]),
-    seed=st.integers(0, 1000),
-)
-def test_greedy_text_is_generates(guesser, n_guesses, length, n_new, end, seed):
-    prompt = torch.randint(V, (length,), generator=seeded(seed))
-    alone = [int(token) for token in generate(MODEL, prompt, n_new, end=end)]
-    passes = [*speculate(MODEL, prompt, n_new, GUESSERS[guesser](n_guesses), end=end)]
-    assert [token for new in passes for token in new.tolist()] == alone
-    assert all(1 <= len(new) <= n_guesses + 1 for new in passes)
+@pytest.mark.parametrize("guesser", GUESSERS)
+def test_greedy_text_is_generates(guesser):
+    for seed in range(30):
+        draw = Random(seed)
+        prompt = random_tokens(draw.randint(1, 6), d_vocab=V, seed=seed)
+        n, end = draw.randint(1, 5), draw.choice([None, 0, 2])
+        for n_new in (0, 1, 10):
+            alone = [int(token) for token in generate(MODEL, prompt, n_new, end=end)]
+            passes = [*speculate(MODEL, prompt, n_new, GUESSERS[guesser](n), end=end)]
+            assert [token for new in passes for token in new.tolist()] == alone
+            assert all(1 <= len(new) <= n + 1 for new in passes)
+            if guesser == "itself":  # always right
+                assert len(passes) == math.ceil(len(alone) / (n + 1))
 
 
-def test_a_model_that_guesses_for_itself_is_always_right():
-    passes = [*speculate(MODEL, torch.tensor([1, 2]), 12, Smaller(MODEL, 3))]
-    assert [len(new) for new in passes] == [4, 4, 4]
+class Bigram(nn.Module):
+    """The least model: logits that depend on the last token alone."""
+
+    config = CONFIG
+
+    def __init__(self, seed):
+        super().__init__()
+        self.table = random(V, V, seed=seed)
+
+    def forward(self, tokens, cache=None):
+        if cache is not None:
+            cache.n_seen = cache.n_seen + tokens.shape[1]
+        return self.table[tokens]
 
 
-def chance_of(text: tuple[int, ...], prompt: list[int]) -> float:
-    """By one forward pass over all of it."""
-    with torch.no_grad():
-        logs = MODEL(torch.tensor([[*prompt, *text]]))[0].log_softmax(-1)
-    places = range(len(prompt) - 1, len(prompt) - 1 + len(text))
-    return math.exp(sum(logs[i, x].item() for i, x in zip(places, text, strict=True)))
+class Fork:
+    """Chance as a tree: `every` runs a function for each way its draws can fall."""
+
+    def draw(self, probabilities: list[float]) -> int:
+        """One that is possible; each of them in its turn."""
+        if len(self.path) == self.depth:
+            self.path.append([(i, x) for i, x in enumerate(probabilities) if x])
+        self.depth += 1
+        return self.path[self.depth - 1][-1][0]
+
+    def every(self, call):
+        """(probability, result) of each path."""
+        self.path, more = [], True
+        while more:
+            self.depth = 0
+            result = call()
+            yield math.prod(ways[-1][1] for ways in self.path), result
+            while self.path and len(self.path[-1]) == 1:
+                self.path.pop()
+            more = self.path and self.path[-1].pop()
+
+    def sample(self, logits, generator=None):
+        return torch.tensor(self.draw(logits.softmax(-1).tolist()))
+
+    def rand(self, *shape, generator=None):
+        return self
+
+    def __ge__(self, x):
+        """Whether a uniform number is at least x: it is drawn when it is compared."""
+        return bool(self.draw([min(1, float(x)), 1 - min(1, float(x))]))
 
 
 @pytest.mark.parametrize("guesser", ["look-up", "another model"])
-def test_sampled_texts_have_the_models_distribution(guesser):
-    """Chi-squared over all 125 texts of three tokens, 1,500 draws."""
-    prompt, n, counts = [1, 2, 1], 1500, Counter()
-    guess = LookUp(V, 2, 1)
-    if guesser == "another model":
-        guess = Smaller(OTHER, 2, chances=soft, generator=seeded(1))
-    how = {"chances": soft, "generator": seeded(2)}
-    for _ in range(n):
-        new = torch.cat([*speculate(MODEL, torch.tensor(prompt), 3, guess, **how)])
-        counts[tuple(new.tolist())] += 1
-    expected = {
-        text: n * chance_of(text, prompt)
-        for text in itertools.product(range(V), repeat=3)
-    }
-    cells = [(x, counts[text]) for text, x in expected.items() if x >= 5]
-    rest = n - sum(x for x, _ in cells), n - sum(count for _, count in cells)
-    cells += [rest] * (rest[0] > 1)
-    chi = sum((count - x) ** 2 / x for x, count in cells)
-    freedom = len(cells) - 1
-    assert abs(chi - freedom) < 4 * math.sqrt(2 * freedom)
+def test_sampled_texts_have_exactly_the_models_distribution(guesser):
+    """Every way the guesses, their acceptance and the new draws can fall, by weight."""
+    prompt, fork, found, model = torch.tensor([1, 2, 1]), Fork(), Counter(), Bigram(0)
+    drafted = draft(Bigram(1), 2, fork.sample, soft)
+    guess = PromptLookup(V, 2, 1) if guesser == "look-up" else drafted
+
+    def write():
+        texts = speculate(model, prompt, 3, guess, probabilities=soft)
+        return tuple(torch.cat([*texts]).tolist())
+
+    with patch.object(speculation, "sample", fork.sample):
+        with patch.object(torch, "rand", fork.rand):
+            for probability, text in fork.every(write):
+                found[text] += probability
+    after = soft(model.table).tolist()
+    for a, b, c in product(range(V), repeat=3):
+        right = after[prompt[-1]][a] * after[a][b] * after[b][c]
+        assert found[a, b, c] == pytest.approx(right, abs=1e-6)
 
 
 def test_the_first_token_is_distributed_as_wanted():
-    """20,000 draws; a guess replaced by a draw from p itself would come too often."""
-    draw = torch.softmax(2 * torch.randn(2, 3, V, generator=seeded(3)), -1).double()
-    wanted, chances, generator = draw[0], draw[1][:2], seeded(4)
-    n, first = 20_000, Counter()
-    for guesses in torch.multinomial(chances, n, True, generator=generator).T:
-        first[int(checked(guesses, chances, wanted, generator)[0])] += 1
+    """5,000 real draws, of guesses that are often wrong."""
+    wanted, drawn = soft(2 * random(2, 3, V, seed=3)).double()
+    drawn, generator, n, first = drawn[:2], seeded(4), 5_000, Counter()
+    for guesses in torch.multinomial(drawn, n, True, generator=generator).T:
+        first[int(speculation.accept(guesses, drawn, wanted, generator)[0])] += 1
     for token in range(V):
         spread = math.sqrt(wanted[0, token] * (1 - wanted[0, token]) / n)
         assert abs(first[token] / n - wanted[0, token]) < 4 * spread
 
 
 def test_look_up_guesses_what_followed_last_time():
-    guess = LookUp(50, n_guesses=2, n_same=2)
-    text = torch.tensor([1, 2, 7, 8, 9, 1, 2, 5, 6, 4, 1, 2])
-    guesses, chances = guess(text)
+    guess = PromptLookup(50, n_guesses=2, n_same=2)
+    guesses, probabilities = guess(torch.tensor([1, 2, 7, 8, 1, 2, 5, 6, 4, 1, 2]))
     assert guesses.tolist() == [5, 6]
-    assert chances.argmax(-1).tolist() == [5, 6] and chances.sum() == 2
-    assert len(guess(torch.tensor([1, 2, 3]))[0]) == 0
-    assert len(guess(torch.tensor([1, 2]))[0]) == 0
-    assert guess(torch.tensor([3, 3, 3]))[0].tolist() == [3]
+    assert torch.equal(probabilities, torch.eye(50)[[5, 6]])
+    for text, right in (([1, 2, 3], []), ([1, 2], []), ([3, 3, 3], [3])):
+        assert guess(torch.tensor(text))[0].tolist() == right
 
 
-def test_a_smaller_model_reads_no_token_twice():
-    """After each pass it goes on from where its guesses and the text agree."""
-    seen = []
-    hook = OTHER.register_forward_hook(
-        lambda m, args, out: seen.append(args[0].numel())
-    )
-    prompt = torch.randint(V, (4,), generator=seeded(5))
-    passes = [*speculate(MODEL, prompt, 10, Smaller(OTHER, 2))]
-    hook.remove()
-    assert sum(seen) <= len(prompt) + 10 + 3 * len(passes)
-
-
-@pytest.mark.parametrize(
-    "prompt, n_new, guess, words",
-    [
-        (torch.zeros(0, dtype=torch.long), 3, LookUp(V), "1 token or more"),
-        (torch.zeros(9, dtype=torch.long), 9, LookUp(V), "9 are to come"),
-        (torch.zeros(2, 2, dtype=torch.long), 3, LookUp(V), "must be integers"),
-        (torch.tensor([1]), 3, lambda text: ([1], [1]), "guesses is .1."),
-        (torch.tensor([1]), 3, LookUp(7, n_same=1), ""),
-    ],
-)
-def test_what_cannot_be_is_refused(prompt, n_new, guess, words):
-    if isinstance(guess, LookUp) and guess.d_vocab == 7:
-        prompt, words = torch.tensor([1, 1, 1]), r"they must be .*, 5\)"
-    with pytest.raises(ValueError, match=words):
-        list(speculate(MODEL, prompt, n_new, guess))
-
-
-@pytest.mark.parametrize("make", [LookUp, lambda d, n: Smaller(OTHER, n)])
-def test_no_guesses_at_all_are_refused(make):
-    with pytest.raises(ValueError, match="n_guesses is 0"):
-        make(V, 0)
+def test_what_cannot_be_is_refused():
+    nine = random_tokens(9, d_vocab=V)
+    for prompt, n_new, words in (
+        (nine[:0], 3, "1 token or more"),
+        (nine, 9, "9 and 9 tokens exceed"),
+        (nine[None], 3, "must be integers"),
+        (nine, -1, "n_new is -1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            list(speculate(MODEL, prompt, n_new, PromptLookup(V)))
+    for name in ("n_guesses", "n_same"):
+        with pytest.raises(ValueError, match=f"{name} is 0"):
+            PromptLookup(V, **{name: 0})

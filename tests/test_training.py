@@ -1,9 +1,8 @@
-"""Training against torch.optim, torch.nn.utils, and loops written out."""
+"""Training against torch.optim and loops written out."""
 
 import math
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,21 +14,17 @@ from torch.testing import assert_close
 
 from companion import (
     GPT,
-    RECIPES,
     AdamW,
     GPTConfig,
     Muon,
     batches,
     bits_per_character,
-    clip_gradients,
     evaluate,
     muon,
     next_token_loss,
     noam,
     orthogonalize,
     processes,
-    run,
-    runs,
     train,
     warmup_cosine,
     warmup_linear,
@@ -51,7 +46,7 @@ def copies(model: nn.Module) -> list[torch.Tensor]:
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
-@pytest.mark.parametrize("shape", [(4,), (2, 4), (2, 3, 4)])
+@pytest.mark.parametrize("shape", [(4,), (2, 3, 4)])
 def test_the_loss_is_the_mean_surprise_at_the_targets(shape):
     logits, targets = 3 * random(*shape, 13), random_tokens(*shape)
     surprises = []
@@ -78,10 +73,12 @@ def test_logits_and_targets_of_other_shapes_are_refused():
         next_token_loss(random(2, 4, 13), random_tokens(2, 3))
     with pytest.raises(ValueError, match=r"\(2, 6\).*\(3, 4\)"):
         next_token_loss(random(2, 6, 13), random_tokens(3, 4))
+    with pytest.raises(ValueError, match="targets .* integers"):
+        next_token_loss(random(2, 4, 13), random(2, 4))
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1])
-@pytest.mark.parametrize("warmup", [0, 1, 10])
+@pytest.mark.parametrize("warmup", [0, 10])
 def test_warmup_rises_evenly_to_1_and_the_cosine_falls_to_the_floor(warmup, floor):
     how = {"warmup": warmup, "total": warmup + 40, "floor": floor}
     factors = [warmup_cosine(step, **how) for step in range(warmup + 60)]
@@ -110,24 +107,18 @@ def test_a_schedule_of_warmup_alone_divides_by_no_zero(schedule):
     assert schedule(5, warmup=5, total=5, floor=0.2) in (1.0, 0.2)
 
 
-@pytest.mark.parametrize("d_model, warmup", [(512, 4000), (64, 10)])
-def test_noam_is_equation_3_with_its_peak_at_the_end_of_warmup(d_model, warmup):
+def test_noam_is_equation_3_with_its_peak_at_the_end_of_warmup():
+    d_model, warmup = 64, 10
     rates = [noam(s, d_model=d_model, warmup=warmup) for s in range(1, 2 * warmup)]
     for step in (1, 2, warmup - 1, warmup, warmup + 1, 2 * warmup - 1):
         after, before = 1 / math.sqrt(step), step / math.sqrt(warmup**3)
         expected = (before if step < warmup else after) / math.sqrt(d_model)
         assert rates[step - 1] == pytest.approx(expected)
     assert rates.index(max(rates)) + 1 == warmup
-    assert rates[0] == noam(1, d_model=d_model, warmup=warmup) > 0
+    assert noam(4000, d_model=8) > max(noam(s, d_model=8) for s in (3999, 4001))
 
 
-def test_noam_counts_from_1():
-    with pytest.raises(ValueError, match="step is 0"):
-        noam(0, d_model=8)
-
-
-@pytest.mark.parametrize("eps", [1e-8, 1e-2])
-def test_adamw_is_pytorchs_over_200_steps_with_two_groups_and_a_schedule(eps):
+def test_adamw_is_pytorchs_over_200_steps_with_two_groups_and_a_schedule():
     def run(optimizer_class):
         torch.manual_seed(0)
         net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()
@@ -136,7 +127,7 @@ def test_adamw_is_pytorchs_over_200_steps_with_two_groups_and_a_schedule(eps):
             {"params": [net[0].weight, net[2].weight], "weight_decay": 0.3},
             {"params": [net[0].bias, net[2].bias, unused], "lr": 0.004},
         ]
-        how = {"lr": 0.01, "betas": (0.8, 0.95), "eps": eps, "weight_decay": 0.0}
+        how = {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-2, "weight_decay": 0.0}
         optimizer = optimizer_class(groups, **how)
         for step in range(200):
             x = random(16, 4, seed=step, dtype=torch.float64)
@@ -172,29 +163,10 @@ def test_a_saved_adamw_goes_on_where_it_stopped():
     assert_close(run(3, run(4))[0], run(7)[0], atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("limit", [0.01, 1.0, 1e3])
-def test_clipping_is_pytorchs(limit):
-    def gradients():
-        parameters = [nn.Parameter(torch.ones(n, 3)) for n in (2, 5, 1)]
-        for i, parameter in enumerate(parameters):
-            parameter.grad = random(*parameter.shape, seed=i)
-        return [*parameters, nn.Parameter(torch.ones(2))]
-
-    ours, theirs = gradients(), gradients()
-    norm = clip_gradients(iter(ours), limit)
-    expected = nn.utils.clip_grad_norm_(theirs, limit)
-    assert norm == pytest.approx(expected.item(), rel=1e-6)
-    for a, b in zip(ours[:3], theirs[:3], strict=True):
-        assert_close(a.grad, b.grad, atol=1e-6, rtol=0)
-    assert ours[3].grad is None
-
-
-SHAPES = {"wide": (1, 6, 16), "tall": (1, 16, 6), "square": (1, 8, 8)}
-SHAPES["batch of wide"], SHAPES["batch of tall"] = (3, 4, 10), (3, 10, 4)
-
-
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+@pytest.mark.parametrize(
+    "shape", [(6, 16), (16, 6), (1, 8, 8), (3, 4, 10), (2, 3, 10, 4)]
+)
 def test_orthogonalize_keeps_directions_and_makes_lengths_about_1(shape, scale):
     matrices = scale * random(*shape)
     out = orthogonalize(matrices)
@@ -210,7 +182,7 @@ def test_orthogonalize_keeps_directions_and_makes_lengths_about_1(shape, scale):
 
 def test_orthogonalize_treats_every_matrix_of_a_batch_by_itself():
     matrices = random(3, 4, 10) * torch.tensor([1e-2, 1.0, 1e2])[:, None, None]
-    alone = torch.cat([orthogonalize(matrix[None]) for matrix in matrices])
+    alone = torch.stack([orthogonalize(matrix) for matrix in matrices])
     assert_close(orthogonalize(matrices), alone, atol=1e-5, rtol=0)
 
 
@@ -220,6 +192,16 @@ def test_orthogonalize_leaves_zeros_and_its_input_alone():
     orthogonalize(matrices)
     assert torch.equal(matrices, copy)
     assert (orthogonalize(torch.zeros(1, 3, 5)) == 0).all()
+
+
+def test_orthogonalize_is_as_good_in_bfloat16():
+    """A run in bfloat16 multiplies so, as Muon's authors do."""
+    matrices = random(4, 32, 48)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = orthogonalize(matrices)
+    assert out.dtype == torch.bfloat16
+    values = torch.linalg.svdvals(out.float())
+    assert values.min() > 0.5 and values.max() < 1.5
 
 
 def newton_schulz(g, n_steps=5):
@@ -261,20 +243,11 @@ def test_muon_is_the_loop_over_single_matrices_and_adamw_is_elsewhere():
     assert torch.equal(frozen, random(4, 6)), "no gradient, no step"
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 3, 4), ()])
-def test_muon_refuses_what_is_no_matrix(shape):
-    parameter = nn.Parameter(torch.ones(shape))
-    message = str(shape).replace("(", r"\(").replace(")", r"\)")
-    with pytest.raises(ValueError, match=message):
-        Muon([parameter])
-    Muon([{"params": [parameter], "muon": False}])
-
-
 def test_the_default_muon_has_every_parameter_once_and_only_block_matrices_by_muon():
     model = tiny_gpt()
     optimizer = muon(model, 0.02, 0.003)
-    given = [p for group in optimizer.param_groups for p in group["params"]]
-    assert sorted(map(id, given)) == sorted(map(id, model.parameters()))
+    taken = [p for group in optimizer.param_groups for p in group["params"]]
+    assert sorted(map(id, taken)) == sorted(map(id, model.parameters()))
     names = {id(p): name for name, p in model.named_parameters()}
     for group in optimizer.param_groups:
         assert group["lr"] == (0.02 if group["muon"] else 0.003)
@@ -318,9 +291,8 @@ def test_train_is_the_plain_loop_of_pytorch():
     assert seen == list(enumerate(losses))
 
 
-@pytest.mark.parametrize("clip", [0.01, 0.1])
-def test_one_step_of_gradient_descent_is_as_long_as_the_clip(clip):
-    model = tiny_gpt()
+def test_one_step_of_gradient_descent_is_as_long_as_the_clip():
+    model, clip = tiny_gpt(), 0.1
     before = copies(model)
     batch = (random_tokens(2, T), random_tokens(2, T, seed=1))
     train(model, torch.optim.SGD(model.parameters(), 1.0), [batch], clip=clip)
@@ -329,45 +301,33 @@ def test_one_step_of_gradient_descent_is_as_long_as_the_clip(clip):
     assert length == pytest.approx(clip, rel=1e-3)
 
 
-@pytest.mark.parametrize("broken", [0, 3])
-def test_a_loss_that_is_not_finite_stops_at_its_step_and_leaves_the_weights(broken):
-    model, good = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
-    optimizer, norm = AdamW(model.parameters()), model.norm.gain
-    if broken == 0:
-        norm.data.fill_(math.nan)
-
-    def spoil(step, loss):
-        if step == broken - 1:
-            norm.data.fill_(math.nan)
-
-    with pytest.raises(ValueError, match=f"nan at step {broken + 10}:"):
-        how = {"on_step": lambda step, loss: spoil(step - 10, loss), "first": 10}
-        train(model, optimizer, [good] * 6, **how)
-    assert model.embedding.weight.isfinite().all()
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("step", [0, 2])
-def test_a_gradient_that_is_not_finite_changes_no_weight(bad, step):
-    """The loss is fine, and one number of one gradient is not."""
-    model, good = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
-    optimizer, seen = AdamW(model.parameters()), []
-    spoil = {"now": 1.0}
-    model.norm.gain.register_hook(lambda gradient: gradient * spoil["now"])
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_what_is_not_finite_is_named_with_its_step_before_any_weight_changes(
+    where, bad
+):
+    model, batch = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
+    factor, seen = {"loss": 1.0, "gradient": 1.0}, []
+    model.norm.gain.register_hook(lambda gradient: gradient * factor["gradient"])
 
-    def on_step(i, loss):
-        if i == step - 1:
-            spoil["now"] = bad
-            seen.append(copies(model))
+    def loss_function(logits, targets):
+        return next_token_loss(logits, targets) * factor["loss"]
 
-    if step == 0:
-        spoil["now"] = bad
-        seen.append(copies(model))
-    with pytest.raises(
-        ValueError, match=f"norm is (nan|inf), of a loss of [0-9.]+ at step {step}"
-    ):
-        train(model, optimizer, [good] * 6, on_step=on_step)
-    assert all(map(torch.equal, seen[0], model.parameters()))
+    def on_step(step, loss):
+        if step == 12:
+            factor[where] = bad
+            seen.extend(copies(model))
+
+    how = {"loss_function": loss_function, "on_step": on_step, "first": 10}
+    with pytest.raises(ValueError, match="(nan|inf).* at step 13: the learning rate"):
+        train(model, AdamW(model.parameters()), [batch] * 6, **how)
+    assert all(map(torch.equal, seen, model.parameters()))
+
+
+def test_a_batch_without_targets_is_named_as_a_cause():
+    model, nothing = tiny_gpt(), torch.full((2, T), -100)
+    with pytest.raises(ValueError, match="nan .* at step 0: .* no targets"):
+        train(model, AdamW(model.parameters()), [(random_tokens(2, T), nothing)])
 
 
 @pytest.mark.parametrize("where", ["forward", "optimizer", "on_step"])
@@ -385,7 +345,7 @@ def test_ctrl_c_never_cuts_a_step_in_two(where, capsys):
     if where == "optimizer":
         optimizer.register_step_pre_hook(press)
     losses = train(model, optimizer, [batch] * 5, **how)
-    assert len(losses) == 1 and "after step 0" in capsys.readouterr().out
+    assert len(losses) == 1 and "after 1 step" in capsys.readouterr().out
     train(same, AdamW(same.parameters()), [batch])
     assert all(map(torch.equal, model.parameters(), same.parameters()))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -402,16 +362,15 @@ def test_train_trains_with_dropout_and_evaluate_measures_without():
     model, tokens = tiny_gpt(dropout=0.5), random_tokens(30)
     assert evaluate(model, tokens) == evaluate(model, tokens)
     modes = []
-    model.register_forward_hook(lambda *call: modes.append(model.training))
+    model.eval().register_forward_hook(lambda *call: modes.append(model.training))
     batch = (random_tokens(2, T), random_tokens(2, T))
     train(model, AdamW(model.parameters()), [batch])
     assert modes == [True]
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 64])
-@pytest.mark.parametrize("n", [2, T, T + 1, T + 2, 2 * T + 1, 3 * T + 3, 5 * T])
+@pytest.mark.parametrize("n", [2, T, T + 1, T + 2, 3 * T + 3])
 @torch.no_grad()
-def test_evaluate_predicts_every_token_but_the_first_once(n, batch_size):
+def test_evaluate_predicts_every_token_but_the_first_once(n):
     model, tokens = tiny_gpt(), random_tokens(n)
     for parameter in model.parameters():
         parameter.add_(random(*parameter.shape), alpha=0.3)
@@ -421,7 +380,8 @@ def test_evaluate_predicts_every_token_but_the_first_once(n, batch_size):
         logits = model(tokens[None, start:i])[0, -1]
         surprises.append(-logits.log_softmax(-1)[tokens[i]].item())
     expected = sum(surprises) / (n - 1)
-    assert evaluate(model, tokens, batch_size) == pytest.approx(expected, abs=1e-5)
+    for size in (1, 2, 64):
+        assert evaluate(model, tokens, size) == pytest.approx(expected, abs=1e-5)
 
 
 def test_evaluate_keeps_no_graph():
@@ -440,7 +400,9 @@ def test_evaluate_gives_the_mode_back_whatever_is_raised():
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_a_text_without_a_prediction_is_not_evaluated(n):
-    with pytest.raises(ValueError, match=f"^{n} tokens .* 2"):
+    with pytest.raises(
+        ValueError, match=f"^{n} tokens hold no prediction; it takes 2 or more"
+    ):
         evaluate(tiny_gpt(), random_tokens(n))
 
 
@@ -452,47 +414,6 @@ def test_bfloat16_is_faster_where_the_processor_multiplies_it():
     assert not processes.bfloat16_is_faster("meta")
 
 
-@pytest.mark.parametrize("faster", [True, False])
-def test_a_recipe_s_bfloat16_is_used_where_it_is_faster(faster, monkeypatch, tmp_path):
-    monkeypatch.setattr(runs, "bfloat16_is_faster", lambda device: faster)
-    recipe = replace(RECIPES["fast"], n_steps=1, bfloat16=True)
-    run(recipe, tmp_path / "x", device="cpu", quiet=True)
-    float32 = replace(recipe, bfloat16=False)
-    if faster:
-        with pytest.raises(ValueError, match="bfloat16 is True there"):
-            run(float32, tmp_path / "x", device="cpu", quiet=True)
-    else:
-        run(float32, tmp_path / "x", device="cpu", quiet=True)
-
-
-def test_a_run_in_bfloat16_follows_the_one_in_float32():
-    """It can't if autocast keeps the weights that it has once converted."""
-    recipe = RECIPES["fast"]
-    config = replace(recipe.config, d_model=32, n_layers=2)
-    recipe = replace(recipe, config=config, batch_size=8, n_steps=60)
-    halves, wholes = (
-        run(recipe, device="cpu", bfloat16=half, quiet=True)[1]
-        for half in (True, False)
-    )
-    assert wholes[-1] < wholes[0] - 1
-    assert halves[-1] == pytest.approx(wholes[-1], abs=0.05)
-    assert halves != wholes
-
-
-@pytest.mark.parametrize(
-    "targets, cause",
-    [
-        (torch.full((2, T), -100), "all targets are -100"),
-        (torch.zeros(0, T, dtype=torch.long), "the batch is empty"),
-    ],
-)
-def test_a_batch_without_targets_is_named_as_the_cause(targets, cause):
-    model = tiny_gpt()
-    batch = (random_tokens(len(targets), T), targets)
-    with pytest.raises(ValueError, match=f"loss is nan at step 0: {cause}"):
-        train(model, AdamW(model.parameters()), [batch])
-
-
 def test_tokens_of_either_integer_type_are_trained_on_and_evaluated():
     model, tokens = tiny_gpt(), random_tokens(20)
     assert evaluate(model, tokens.int()) == evaluate(model, tokens)
@@ -501,56 +422,36 @@ def test_tokens_of_either_integer_type_are_trained_on_and_evaluated():
     assert torch.equal(next_token_loss(logits, random_tokens(2, 4).int()), loss)
 
 
-@pytest.mark.parametrize(
-    "settings, words",
-    [
-        ({"lr": -1.0}, "lr is -1.0; it must be 0 or more"),
-        ({"eps": math.nan}, "eps is nan"),
-        ({"weight_decay": -0.1}, "weight_decay is -0.1"),
-        ({"betas": (0.9, 1.0)}, "below 1, not 1.0"),
-        ({"betas": (-0.1, 0.9)}, "not -0.1"),
-    ],
-)
-@pytest.mark.parametrize("kind", [AdamW, Muon])
-def test_settings_that_make_no_sense_are_refused(kind, settings, words):
-    parameter = nn.Parameter(torch.ones(2, 2))
-    with pytest.raises(ValueError, match=words):
-        kind([parameter], **settings)
-    with pytest.raises(ValueError, match=words):
-        kind([{"params": [parameter]} | settings])
-
-
-@pytest.mark.parametrize("kind", [AdamW, Muon])
-def test_a_setting_that_nobody_knows_is_refused(kind):
-    parameter = nn.Parameter(torch.ones(2, 2))
+def test_what_makes_no_sense_is_refused():
+    matrix, vector = (nn.Parameter(torch.ones(shape)) for shape in ((2, 2), (3,)))
+    model, tokens = tiny_gpt(), random_tokens(2, T)
+    adam = AdamW(model.parameters())
+    bad = {
+        r"sets \['decay', 'muon'\], not in \('lr', 'betas', 'eps', 'weight_decay'\)": (
+            lambda: AdamW([{"params": [matrix], "muon": False, "decay": 0.1}])
+        ),
+        r"sets \['beta'\], not in .*'muon'\)": (
+            lambda: Muon([{"params": [matrix], "muon": False, "beta": 0.1}])
+        ),
+        r"matrices, not \(3,\)": lambda: Muon([matrix, vector]),
+        "Linear has no blocks": lambda: muon(nn.Linear(2, 2)),
+        r"matrices is .* \(3,\)": lambda: orthogonalize(torch.ones(3)),
+        "clip is 0": lambda: train(model, adam, [], clip=0),
+        "step is 0": lambda: noam(0, d_model=8),
+        "floor is 1.1": lambda: warmup_cosine(1, warmup=0, total=3, floor=1.1),
+        "warmup is -1": lambda: warmup_linear(1, warmup=-1, total=3),
+        "total is 1.5": lambda: warmup_cosine(1, warmup=1, total=1.5),
+        "n_tokens is 0": lambda: bits_per_character(1.0, 0, 5),
+        r"tokens is .* integers \(t\)": lambda: evaluate(model, tokens),
+    }
+    for words, call in bad.items():
+        with pytest.raises(ValueError, match=words):
+            call()
     with pytest.raises(TypeError, match="learning_rate"):
-        kind([parameter], learning_rate=0.1)
-    with pytest.raises(ValueError, match="learning_rate is unknown; .* has lr, betas"):
-        kind([{"params": [parameter], "learning_rate": 0.1}])
-    with pytest.raises(ValueError, match="not 1.5"):
-        Muon([parameter], momentum=1.5)
+        Muon([matrix], learning_rate=0.1)
+    Muon([{"params": [vector], "muon": False}])
 
 
-@pytest.mark.parametrize(
-    "loss, n_tokens, n_characters, bits",
-    [
-        (math.log(2), 5, 5, 1.0),
-        (math.log(256), 10, 20, 4.0),
-        (math.log(8), 30, 10, 9.0),
-    ],
-)
-def test_bits_a_character_are_those_of_all_tokens_shared_out(
-    loss, n_tokens, n_characters, bits
-):
-    assert bits_per_character(loss, n_tokens, n_characters) == pytest.approx(bits)
-
-
-def test_the_paper_s_schedule_has_its_peak_after_4000_steps_by_default():
-    rates = [noam(step, d_model=512) for step in (3999, 4000, 4001)]
-    assert rates[0] < rates[1] > rates[2]
-
-
-@pytest.mark.parametrize("schedule", [warmup_cosine, warmup_linear])
-def test_a_schedule_s_numbers_are_named(schedule):
-    with pytest.raises(TypeError, match="positional"):
-        schedule(1, 2, 3)
+def test_bits_a_character_are_those_of_all_tokens_shared_out():
+    assert bits_per_character(math.log(2), 5, 5) == pytest.approx(1)
+    assert bits_per_character(math.log(256), 10, 20) == pytest.approx(4)

@@ -1,20 +1,16 @@
 """Checks for the exercises: one line when it is right, the likely mistake when not."""
 
 from .attention import one_query, pad_mask, softmax_gradient, window_attention
-from .block_attention import linear_attention, merge_all
 from .blocks import channel_norm, fold, swiglu, third_block
 from .compare import Mistake
 from .encoder_decoder import padded_loss, read_once, shifted, soft_targets
 from .kv_cache import in_place, place, talk, text_cost
 from .many_machines import columns, equal_work, parts, ring_seconds
-from .multi_head import head_parameters, induction_scores, merge_heads, split_heads
-from .one_machine import accumulated, block_operations
-from .positional_encodings import buckets, slopes
+from .multi_head import head_parameters, merge_heads, split_heads
+from .one_machine import accumulated, block_operations, linear_attention, merge_all
+from .positional_encodings import buckets, induction_scores, neighbours, slopes
 from .published_weights import bits_a_weight, chat, eight_bits, rows
-from .rotation import neighbours
 from .sampling import crossing, dart, ending, write
-from .scheduling import schedule
-from .serving import blocks_in_use, int8
-from .speculation import guess_chances
+from .serving import blocks_in_use, guess_chances, int8, schedule
 from .tokens import decode, fewest, pieces, windows
 from .training import adamw, best, clip, whole_split

@@ -2,19 +2,25 @@
 
 import copy
 import inspect
-import itertools
-import reprlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from numbers import Real
+from functools import partial
+from itertools import zip_longest
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
 
+from .words import describe, number
+
 
 class Mistake(AssertionError):
     """A wrong answer, shown in a notebook as its one line, without a traceback."""
+
+    def __init__(self, words: str, kind: type | None = None):
+        super().__init__(words)
+        self.kind = kind or words  # the class of the error that stopped the answer
 
     def _render_traceback_(self) -> list[str]:
         return [f"✗ {self}"]
@@ -33,74 +39,103 @@ def graded() -> Iterator[None]:
         GRADED.reset(before)
 
 
+def call(function: Callable, *case):
+    return function(*case)
+
+
 def compare(
     answer: Callable,
     right: Callable,
     cases: list[tuple],
-    mistakes: dict[str, Callable],
+    mistakes: dict[str, Callable | dict | type | tuple],
     praise: str,
+    use: Callable = call,
 ) -> None:
     """Hold `answer` against `right` on every case; explain it by one of `mistakes`.
 
-    A mistake is a wrong function and what to say of an answer that is wrong and equals
-    it on every case. Any other wrong answer gets the input, the first place that
-    differs, and both values. An answer that raises NotImplementedError is still to be
-    written. Raises Mistake; prints one line when all is right or nothing is there.
+    Each has what to say of a wrong answer, and then a function that gives the same on
+    every case, or options that make one of `right`, or the class of an error that stops
+    the answer. Any other wrong answer gets the input, the first place that differs, and
+    both values. `use(function, *case)` gives what is compared, by default what the
+    function gives; it may raise a Mistake. An answer that raises NotImplementedError is
+    still to be written. Raises Mistake; prints one line when all is right or nothing is
+    there.
     """
     name = praise.partition(":")[0]
     if not callable(answer):
         raise Mistake(f"{name}: give the function itself, not {describe(answer)}")
     try:
-        found = [outcome(answer, case) for case in cases]
+        found = [outcome(use, answer, case) for case in cases]
     except NotImplementedError:
         if GRADED.get():
             raise Mistake(f"{name}: yours to write") from None
         print(f"○ {name}: yours to write")
         return
-    wanted = [right(*copy.deepcopy(case)) for case in cases]
-    for case, ours, theirs in zip(cases, found, wanted, strict=True):
-        if not (wrong := difference(ours, theirs)):
-            continue
-        for words, mistake in mistakes.items():
-            if equals(mistake, cases, found):
-                raise Mistake(f"{name}: {words}")
-        raise Mistake(f"{name}: for {inputs(answer, case)}: {wrong}")
+    for case, ours in zip(cases, found, strict=True):
+        if wrong := difference(ours, listed(use(right, *copy.deepcopy(case)))):
+            words = explanation(use, right, cases, mistakes, found, ours)
+            words = words or f"for {inputs(use, answer, case)}: {wrong}"
+            raise Mistake(f"{name}: {words}")
     print(f"✓ {praise}")
 
 
-def outcome(answer: Callable, case: tuple):
-    """What the answer gives, or a Mistake, in one line, where that is no result."""
+def outcome(use: Callable, function: Callable, case: tuple):
+    """What a function gives, or a Mistake where that is no result."""
+
+    def returned(*case):
+        if (found := function(*case)) is None:
+            raise Mistake("nothing is returned: is there a `return`?")
+        return found
+
     given = copy.deepcopy(case)
     try:
-        ours = answer(*given)
-    except (NotImplementedError, Mistake):
+        found = listed(use(returned, *given))
+    except NotImplementedError:
         raise
+    except Mistake as mistake:
+        return mistake
     except Exception as error:
-        first = (str(error).strip().splitlines() or [""])[0]
-        return Mistake(f"it stops with {type(error).__name__}: {first}")
+        said = f"it stops with {type(error).__name__}: {str(error).strip()[:99]}"
+        return Mistake(said.splitlines()[0].strip(" .:"), type(error))
     for before, after in zip(case, given, strict=True):
         if isinstance(before, Tensor | list | dict) and difference(after, before):
             return Mistake("the function changes its input: work on a copy")
-    return ours
+    return found
 
 
-def equals(mistake: Callable, cases: list[tuple], found: list) -> bool:
-    """Whether a wrong function gives on every case what was found."""
-    try:
-        results = [mistake(*copy.deepcopy(case)) for case in cases]
-    except Exception:  # it was not written for an answer like this
-        return False
-    return not any(map(difference, found, results))
+def explanation(use, right, cases: list, mistakes: dict, found: list, first):
+    """The words for what explains all that was `found`, or the first error in it."""
+    kind = getattr(first, "kind", None)
+    for words, wrong in mistakes.items():
+        if isinstance(wrong, type | tuple):
+            if isinstance(kind, type) and issubclass(kind, wrong):
+                return f"{first}: {words}"
+        else:
+            wrong = partial(right, **wrong) if isinstance(wrong, dict) else wrong
+            results = (outcome(use, wrong, case) for case in cases)
+            if not any(map(difference, found, results)):
+                return words
+    return None
+
+
+def listed(x):
+    """A list in place of a generator, a `zip`, a `map` or a `range`."""
+    return [listed(part) for part in x] if isinstance(x, Iterator | range) else x
 
 
 def difference(ours, wanted, place: str = "") -> str | None:
     """In what `ours` is not `wanted`, in words, or None; numbers count to 1e-4."""
     at = f"at {place} " if place else ""
     if isinstance(ours, Mistake):
-        return str(ours)
+        return None if getattr(wanted, "kind", None) == ours.kind else str(ours)
     if ours is None and wanted is not None:
         return f"{at}nothing is returned: is there a `return`?"
-    if isinstance(wanted, list | tuple):
+    if isinstance(wanted, Tensor | int | float):
+        return number_difference(ours, wanted, place)
+    if isinstance(wanted, dict | list | tuple):
+        if isinstance(ours, dict) and isinstance(wanted, dict):  # the same keys
+            parts = (difference(ours[key], wanted[key], key) for key in wanted)
+            return next(filter(None, parts), None)
         if hasattr(ours, "tolist") and not any(isinstance(x, Tensor) for x in wanted):
             ours = ours.tolist()
         if not isinstance(ours, list | tuple):
@@ -111,8 +146,6 @@ def difference(ours, wanted, place: str = "") -> str | None:
         pairs = enumerate(zip(ours, wanted, strict=True))
         parts = (difference(a, b, f"{place}[{i}]") for i, (a, b) in pairs)
         return next(filter(None, parts), None)
-    if isinstance(wanted, Tensor | int | float):
-        return number_difference(ours, wanted, place)
     if type(ours) is not type(wanted) or ours != wanted:
         return f"{at}it gives {describe(ours)}, wanted {describe(wanted)}"
     return None
@@ -120,66 +153,38 @@ def difference(ours, wanted, place: str = "") -> str | None:
 
 def number_difference(ours, wanted: Tensor | float, place: str) -> str | None:
     """`difference` for a tensor, or for a number, of which a tensor () is one too."""
-    at, as_wanted = f"at {place} " if place else "", describe(wanted)
-    one = not isinstance(wanted, Tensor) or not wanted.dim()
-    alike = Tensor | Real if one else Tensor  # NumPy's numbers are real ones, too
-    if not isinstance(ours, alike):
-        return f"{at}it gives {describe(ours)}, wanted {as_wanted}"
-    ours = ours if isinstance(ours, Tensor | int) else float(ours)  # a Fraction, too
+    at, tensor = f"at {place} " if place else "", isinstance(wanted, Tensor)
+    # NumPy's numbers and fractions are real numbers, too.
+    if not isinstance(ours, Tensor if tensor and wanted.dim() else Tensor | Real):
+        return f"{at}it gives {describe(ours)}, wanted {describe(wanted)}"
+    ours = ours if isinstance(ours, Tensor | Integral) else float(ours)
     here, there = (torch.as_tensor(x).detach() for x in (ours, wanted))
     if here.shape != there.shape:
         return f"{at}the shape is {tuple(here.shape)}, wanted {tuple(there.shape)}"
-    if isinstance(wanted, Tensor) and kind(here) != kind(there):
+    kinds = [x.is_floating_point() - (x.dtype == torch.bool) for x in (here, there)]
+    if tensor and kinds[0] != kinds[1]:
         return f"{at}the dtype is {here.dtype}, wanted {there.dtype}"
     here, there = here.double(), there.double()
     same = torch.isclose(here, there, rtol=1e-4, atol=1e-4, equal_nan=True)
     if same.all():
         return None
-    if not same.dim():
-        return f"{at}it gives {describe(ours)}, wanted {as_wanted}"
-    first = (~same).nonzero()[0].tolist()
-    a, b = (number(x[tuple(first)].item()) for x in (here, there))
-    return f"at {place}{first} it gives {a}, wanted {b}"
+    first = tuple((~same).nonzero()[0].tolist())
+    at = f"at {place}{[*first]} " if first else at
+    a, b = here[first].item(), there[first].item()
+    digits = 4 if number(a) != number(b) else 7
+    return f"{at}it gives {number(a, digits)}, wanted {number(b, digits)}"
 
 
-def kind(x: Tensor) -> str:
-    """Whether a tensor holds truth values, whole numbers or others."""
-    if x.dtype == torch.bool:
-        return "bool"
-    return "float" if x.is_floating_point() or x.is_complex() else "int"
-
-
-def number(x: float) -> str:
-    """A number as one would write it."""
-    return f"{x:.4g}" if abs(x) < 10_000 else f"{x:.10g}"
-
-
-def describe(x) -> str:
-    """A tensor by its shape, or by its values where they are few; anything in short."""
-    if isinstance(x, Tensor):
-        if not x.dim():
-            return f"tensor({number(x.item())})"
-        if x.dim() != 1 or len(x) > 6:
-            kind = str(x.dtype).removeprefix("torch.")
-            return f"{'an' if kind[0] == 'i' else 'a'} {kind} tensor {tuple(x.shape)}"
-        return f"tensor([{', '.join(map(number, x.double().tolist()))}])"
-    if isinstance(x, tuple | list) and any(isinstance(part, Tensor) for part in x):
-        inside = ", ".join(map(describe, x))
-        return f"[{inside}]" if isinstance(x, list) else f"({inside})"
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = 60
-    plain = isinstance(x, Real) and not isinstance(x, bool)
-    return number(x) if plain else short.repr(x)
-
-
-def inputs(answer: Callable, case: tuple) -> str:
-    """A case in words, by the names that the answer gives its parameters."""
+def inputs(use: Callable, answer: Callable, case: tuple) -> str:
+    """A case in words, by the names that the answer, or `use`, gives its parameters."""
     try:
-        names = [*inspect.signature(answer).parameters]
+        named = answer if use is call else partial(use, answer)
+        parameters = inspect.signature(named).parameters.values()
     except (TypeError, ValueError):
-        names = []
+        parameters = []
+    names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
     said = []
-    for name, x in itertools.zip_longest(names[: len(case)], case, fillvalue=""):
+    for name, x in zip_longest(names[: len(case)], case, fillvalue=""):
         large = isinstance(x, Tensor) and (x.dim() > 1 or x.numel() > 6)
         value = tuple(x.shape) if large else describe(x)
         said.append(f"{name} {'' if large else '= '}{value}" if name else str(value))

@@ -1,198 +1,169 @@
 """Checks of chapter 09."""
 
-import functools
-import itertools
+import math
 
 import torch
 
-from .compare import Mistake, compare, describe, draw
+from .compare import Mistake, compare, difference, draw
+from .watch import Watch
 
 
 def block_operations(answer) -> None:
     """`answer(t, d_model, n_heads, n_kv_heads, d_hidden)`: operations, forward."""
 
-    def right(t, d, h, n_kv, f, q=2, k=1, v=1, kv=None, scores=2, gated=3, each=2):
-        kv = d * n_kv // h if kv is None else kv
+    def right(t, d, h, n, f, q=2, k=1, v=1, kv=None, scores=2, gated=3, each=2):
+        kv = kv(d, h, n) if kv else d * n // h
         projections = q * d * d + (k + v) * d * kv
         return each * t * (projections + scores * t * d + gated * d * f)
 
-    def other(**changed):
-        return functools.partial(right, **changed)
+    cases = [(4, 8, 2, 1, 24), (7, 12, 6, 2, 30), (100, 96, 12, 4, 256)]
+    praise = "block_operations: projections, scores and mixing, a gated layer"
+    compare(answer, right, cases, {
+        "multiplications alone: each comes with an addition": {"each": 1},
+        "two matrices of feed-forward: a gated one has three": {"gated": 2},
+        "the hidden layer has d_hidden features, not 4 d_model":
+            lambda t, d, h, n, f: right(t, d, h, n, 4 * d),
+        "scores and mixing are missing: two products (t, t)": {"scores": 0},
+        "half of the scores and mixing: a mask saves nothing": {"scores": 1},
+        "the output projection is missing": {"q": 1},
+        "only the keys are shared: the values are, too": {"q": 3, "v": 0},
+        "keys and values are as wide as queries here": {"q": 4, "k": 0, "v": 0},
+        "the share is upside down: keys have n_kv_heads / n_heads of the width":
+            {"kv": lambda d, h, n: d * h // n},
+        "d_model is divided by n_kv_heads: a head has d_model / n_heads features":
+            {"kv": lambda d, h, n: d // n},
+        "n_kv_heads // n_heads is 0: keys cost nothing here": {"k": 0, "v": 0},
+    }, praise)  # fmt: skip
 
-    def keys(width):
-        return lambda t, d, h, n, f: right(t, d, h, n, f, kv=width(d, h, n))
 
-    def mixing(share):
-        return lambda t, d, h, n, f: right(t, d, h, n, f, scores=2 * share(h, n))
+def merge_all(answer) -> None:
+    """`answer(largest, totals, outs)`: (n t 1), (n t 1), (n t d) -> attention (t d)."""
 
-    compare(
-        answer,
-        right,
-        [(4, 8, 2, 1, 24), (7, 12, 6, 2, 30), (100, 96, 12, 4, 256)],
-        {
-            "multiplications alone: each comes with an addition": other(each=1),
-            "two matrices of feed-forward: a gated one has three": other(gated=2),
-            "the hidden layer is 4 d_model wide here: it has d_hidden features": (
-                lambda t, d, h, n_kv, f: right(t, d, h, n_kv, 4 * d)
-            ),
-            "scores and mixing are missing: two products of (t, t)": other(scores=0),
-            "scores and mixing of one head: all have them": mixing(lambda h, n: 1 / h),
-            "this is the first table's block: fewer keys and a gated layer are new": (
-                lambda t, d, h, n_kv, f: right(t, d, h, h, 4 * d, gated=2)
-            ),
-            "a head of keys is d_model wide here: it has"
-            " d_model / n_heads features": keys(lambda d, h, n: d * n),
-            "the products with weights are those of one token: t go through them": (
-                lambda t, *sizes: (
-                    right(t, *sizes) - (t - 1) * right(1, *sizes, scores=0)
-                )
-            ),
-            "half of the scores and mixing: these are two products of (t, t), and a"
-            " mask saves nothing": other(scores=1),
-            "three products of attention are counted: values are not multiplied with"
-            " keys": other(scores=3),
-            "the output projection is missing": other(q=1),
-            "only the keys are shared: values have n_kv_heads, too": other(q=3, v=0),
-            "keys and values are as wide as queries here: they"
-            " have n_kv_heads heads": other(q=4, k=0, v=0),
-            "keys and values have one head here: they have n_kv_heads": keys(
-                lambda d, h, n: d // h
-            ),
-            "the share is upside down: keys have n_kv_heads /"
-            " n_heads of the width": keys(lambda d, h, n: d * h // n),
-            "d_model is divided by n_kv_heads: a head has"
-            " d_model / n_heads features": keys(lambda d, h, n: d // n),
-            "forward and backward: only forward is asked for": other(each=6),
-            "n_kv_heads // n_heads is 0: keys cost nothing here": other(k=0, v=0),
-            "scores once for each head: heads share the width": mixing(lambda h, n: h),
-            "the scores shrink with the heads of keys: every"
-            " query head has its own": mixing(lambda h, n: n / h),
-        },
-        "block_operations: projections, scores and mixing, a gated layer",
-    )
+    def case(n, t, d, hidden=(), more=0.0):
+        scores, values = 4 * draw(n, t, 5) + more, draw(n, 5, d, seed=1)
+        for place in hidden:
+            scores[place] = -math.inf
+        largest = scores.amax(-1, keepdim=True)
+        weights = (scores - largest.clamp(min=-1e30)).exp()
+        return largest, weights.sum(-1, keepdim=True), weights @ values
+
+    def right(x, totals, outs, powers=(1, 1), top=lambda x: x.amax(0).clamp(min=-1e30)):
+        shrink = (x - top(x)).exp()
+        total = (shrink ** powers[0] * totals).sum(0)
+        out = (shrink ** powers[1] * outs).sum(0)
+        return torch.where(total == 0, 0, out / total)
+
+    far = torch.tensor([[200.0], [-200]])
+    cases = [case(3, 2, 5, more=far), case(3, 3, 2, [(0, 1)], -20_000), case(3, 2, 4)]
+    cases += [case(3, 2, 4, [(0, 0), (1, 0)]), case(4, 1, 2, [0, 1])]
+    cases += [case(2, 3, 5, [(0, 0), (1, 0), (1, 2)]), case(1, 6, 3)]
+    praise = "merge_all: one largest score for all, then sums"
+    compare(answer, right, cases, {
+        "a query without any key gives NaN: -inf minus -inf is no number":
+            {"top": lambda x: x.amax(0)},
+        "the mean of the pieces' answers: a piece with larger scores counts more":
+            lambda _, totals, outs: (outs / totals.clamp(min=1e-9)).mean(0),
+        "exp overflows: subtract the largest first": {"top": lambda x: 0},
+        "one largest for all queries: each query has its own":
+            {"top": lambda x: x.max().clamp(min=-1e30)},
+        "the largest is held above some number, and all scores below it are lost:"
+        " change it only where it is -inf": {"top": lambda x: x.amax(0).clamp(min=0)},
+        "a piece without keys has a largest of 0 here: where all others lie far below"
+        " it, they vanish":
+            lambda x, *more: right(x.masked_fill(x == -math.inf, 0), *more),
+        "only the sums are shrunk: outputs must be, too": {"powers": (1, 0)},
+        "only the outputs are shrunk: sums must be, too": {"powers": (0, 1)},
+        "the pieces are added as they are: shrink each first": {"powers": (0, 0)},
+        "not divided by the sum of all pieces":
+            lambda x, _, outs: ((x - x.amax(0).clamp(min=-1e30)).exp() * outs).sum(0),
+    }, praise)  # fmt: skip
 
 
 def accumulated(answer) -> None:
     """`answer(surprises, real)`: each piece's part of the mean surprise (b t)."""
 
-    def case(*pieces, seed):
+    def case(*pieces):
         """For each piece the width and the real tokens of each of its texts."""
-        real = [
-            torch.arange(t)[None] < torch.tensor(lengths)[:, None]
-            for t, lengths in pieces
-        ]
-        found = [draw(*x.shape, seed=seed + len(x)).abs() for x in real]
-        found[0][0, 0] = 0  # a token that was certain
-        return found, real
+        real = [torch.arange(t) < torch.tensor(n)[:, None] for t, n in pieces]
+        surprises = [draw(*x.shape, seed=len(x)).abs() for x in real]
+        surprises[0][0, 0] = 0  # a token that was certain
+        return surprises, real
+
+    def backward(answer, surprises, real):
+        """The losses, and the gradients that their sum gives the surprises."""
+        given = [x.clone().requires_grad_() for x in surprises]
+        losses = [*answer(given, real)]
+        if not all(getattr(loss, "requires_grad", False) for loss in losses):
+            raise Mistake("a number can't go backward: sum, even where nothing is real")
+        sum(losses).backward()
+        gradients = [0 * x if x.grad is None else x.grad for x in given]
+        return {"losses": losses, "gradients": gradients}
 
     def each(part):
         """Losses of which each is `part` of a piece and of what is real in all."""
+        return lambda surprises, real: [
+            part(x, r, torch.cat([r.flatten() for r in real]))
+            for x, r in zip(surprises, real, strict=True)
+        ]
 
-        def losses(surprises, real):
-            pairs = zip(surprises, real, strict=True)
-            return [float(part(x, r, real)) for x, r in pairs]
+    right = each(lambda x, r, real: x[r].sum() / real.sum())
+    cases = [case((3, [1, 3]), (5, [4, 2, 5]))]
+    cases += [case((4, [2, 1, 4]), (7, [6]), (2, [1, 2]), (2, [0]))]
+    praise = "accumulated: the real tokens of all pieces first, then a part for each"
+    compare(answer, right, cases, {
+        "each piece's mean counts alike: divide its sum by all real tokens":
+            lambda x, real: [loss / len(x) for loss in own_means(x, real)],
+        "these are the pieces' own means: their sum grows with their number":
+            (own_means := each(lambda x, r, real: x[r].mean())),
+        "a piece of padding alone has no mean: divide its sum":
+            each(lambda x, r, real: x[r].mean() * r.sum() / real.sum()),
+        "padding is counted: leave out what is not real":
+            each(lambda x, r, real: x.sum() / len(real)),
+        "padding is in the sums: leave out what is not real":
+            each(lambda x, r, real: x.sum() / real.sum()),
+        "the sum is divided by all places: divide by the number of real tokens":
+            each(lambda x, r, real: x[r].sum() / len(real)),
+        "these are sums: divide by the number of real tokens in all pieces":
+            each(lambda x, r, real: x[r].sum()),
+        "the surprises are cut off, by `detach`, `item` or a new tensor":
+            each(lambda x, r, real: x[r].detach().sum() / real.sum() + 0 * x.sum()),
+        "give a list with a loss for each piece": TypeError,
+    }, praise, backward)  # fmt: skip
 
-        return losses
 
-    def mean(x, r, real):
-        return x[r].sum() / r.sum().clamp(min=1)
+def linear_attention(answer) -> None:
+    """`answer(queries, keys, values, directions)`: Performer's guess, (t d)."""
 
-    def text_means(x, r, real):
-        means = (x * r).sum(1) / r.sum(1).clamp(min=1)
-        return means.sum() / sum(map(len, real))
+    def right(q, k, v, r, root=0.25, own=0.5, power=1, early=False, by=None):
+        x, y = q / q.shape[-1] ** root, k / k.shape[-1] ** root
+        lengths = [z.square().sum(-1, keepdim=True) for z in (x, k if early else y)]
+        x = (x @ r.T - lengths[0] / 2).exp()
+        y = (y @ r.T - own * lengths[1] ** power).exp()
+        return x @ (y.T @ v) / (by(x, y) if by else (x @ y.sum(0))[:, None])
 
-    def running(surprises, real):
-        counts = [int(r.sum()) for r in real]
-        sums = [x[r].sum() for x, r in zip(surprises, real, strict=True)]
-        so_far = itertools.accumulate(counts)
-        return [float(x / n) for x, n in zip(sums, so_far, strict=True)]
+    def case(t, s, d, m):
+        return draw(t, d), draw(s, d, seed=1), draw(s, d, seed=2), draw(m, d, seed=3)
 
-    def share(x, r, real):
-        return x[r].sum() / sum(r.sum() for r in real)
+    def watched(answer, q, k, v, r):
+        with Watch() as watch:
+            found = answer(q, k, v, r)
+        most, table = max(x.numel() for _, x in watch.made), len(q) * len(k)
+        if most >= table > 10_000 and not difference(found, right(q, k, v, r)):
+            raise Mistake(f"right, but by a table of {most:,}: sum over the keys first")
+        return found
 
-    def check_gradient(loss, x, r):
-        """A loss is linear in its surprises: gradient times surprise makes it again."""
-        if not getattr(loss, "requires_grad", False) and not r.any():
-            raise Mistake(
-                "accumulated: a piece of padding alone gives a number, which can't go"
-                " backward: a sum over none of its surprises is 0 and can"
-            )
-        if not getattr(loss, "requires_grad", False):
-            raise Mistake("accumulated: nothing can go backward from a number")
-        if not r.any():
-            return
-        (slope,) = torch.autograd.grad(loss, x, retain_graph=True, allow_unused=True)
-        if slope is None or abs((slope * x).sum() - loss) > 1e-4:
-            raise Mistake(
-                "accumulated: going backward, not all surprises are reached: they were"
-                " cut off, by `detach`, `item` or a new tensor"
-            )
-
-    def backward(surprises, real):
-        surprises = [x.clone().requires_grad_() for x in surprises]
-        losses = answer(surprises, real)
-        if isinstance(losses, torch.Tensor) and losses.dim():
-            raise Mistake("accumulated: give a list with a loss for each piece")
-        if not isinstance(losses, list | tuple | torch.Tensor | None):
-            raise Mistake(
-                "accumulated: give a list with a loss for each piece, not "
-                + describe(losses)
-            )
-        if isinstance(losses, list | tuple):
-            if len(losses) != len(real):
-                raise Mistake(
-                    f"accumulated: {len(real)} pieces came and {len(losses)} losses are"
-                    " given: each piece has one, a piece of padding alone, too"
-                )
-            for loss, x, r in zip(losses, surprises, real, strict=False):
-                check_gradient(loss, x, r)
-            losses = [float(torch.as_tensor(loss).detach()) for loss in losses]
-        return losses
-
-    compare(
-        backward if callable(answer) else answer,
-        each(share),
-        [
-            case((3, [1, 3]), (5, [4, 2, 5]), seed=0),
-            case((4, [2, 1, 4]), (7, [6]), (2, [1, 2]), (2, [0]), seed=9),
-        ],
-        {
-            "each piece's mean counts alike: divide its sum by all real tokens": (
-                each(lambda x, r, real: x[r].mean() / len(real))
-            ),
-            "each piece's mean counts alike here: divide its sum by all real tokens": (
-                each(lambda *piece: mean(*piece) / len(piece[2]))
-            ),
-            "these are the pieces' own means: their sum grows with their number": (
-                each(lambda x, r, real: x[r].mean())
-            ),
-            "a piece of padding alone has no mean: divide its sum": (
-                each(lambda x, r, real: share(x, r, real) * r.sum() / r.sum())
-            ),
-            "a piece is weighed by its texts: weigh it by its real tokens": (
-                each(lambda x, r, real: mean(x, r, real) * len(x) / sum(map(len, real)))
-            ),
-            "each text's mean counts alike: divide its sum by all real tokens": (
-                each(text_means)
-            ),
-            "padding is counted: leave out what is not real": (
-                each(lambda x, r, real: x.sum() / sum(r.numel() for r in real))
-            ),
-            "padding is in the sums: leave out what is not real": (
-                each(lambda x, r, real: x.sum() / sum(r.sum() for r in real))
-            ),
-            "the sum is divided by all places: divide by the number of real tokens": (
-                each(lambda x, r, real: x[r].sum() / sum(r.numel() for r in real))
-            ),
-            "each sum is divided by the tokens so far: divide by those of all pieces": (
-                running
-            ),
-            "these are sums: divide by the number of real tokens in all pieces": (
-                each(lambda x, r, real: x[r].sum())
-            ),
-            "this is one number: give a list with a loss for each piece": (
-                lambda *lists: sum(each(share)(*lists))
-            ),
-        },
-        "accumulated: the real tokens of all pieces first, then a part for each",
-    )
+    cases = [case(3, 5, 4, 7), case(6, 2, 8, 3), case(300, 200, 4, 3)]
+    praise = "linear_attention: one sum over the keys serves all queries"
+    compare(answer, right, cases, {
+        "lengths are taken before dividing by d ** 0.25": {"early": True},
+        "the sum over keys is lost in the denominator: multiply a query's features by"
+        " the sum of all keys' features":
+            {"by": lambda q, k: q.sum(-1, keepdim=True) * k.sum()},
+        "this is attention itself: use the features, not the scores":
+            lambda q, k, v, r: torch.softmax(q @ k.T / q.shape[-1] ** 0.5, -1) @ v,
+        "attention's root of d is missing: divide both by d ** 0.25": {"root": 0},
+        "both are divided by the root of d: together that is d": {"root": 0.5},
+        "the keys' own lengths are missing: subtract |k|² / 2": {"own": 0},
+        "all of |k|² is subtracted: half of it": {"own": 1},
+        "the answers are not divided: weights sum to 1": {"by": lambda *x: 1},
+    }, praise, watched)  # fmt: skip

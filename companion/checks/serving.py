@@ -3,64 +3,8 @@
 import torch
 
 from ..cache import quantize
-from .compare import compare, draw
-
-
-def int8(answer) -> None:
-    """`answer(x)`: x (... d) as it comes back from 8 bits and a scale for each d."""
-
-    def right(x):
-        integers, scales = quantize(x)
-        return integers * scales
-
-    def back(x, scale, rounded=torch.round):
-        return rounded(x / scale).short().to(torch.int8) * scale
-
-    def largest(x, *axis):
-        return x.abs().amax(*axis or (-1,), keepdim=True)
-
-    compare(
-        answer,
-        right,
-        [
-            (torch.tensor([1.0, -0.4]),),
-            (draw(3, 5) * torch.tensor([[1.0], [9], [0.1]]),),
-            (draw(2, 4, 6, seed=1),),
-        ],
-        {
-            "the largest becomes 128, which wraps to -128: divide by 127": (
-                lambda x: back(x, largest(x) / 128)
-            ),
-            "the largest becomes 128, and is cut to 127: divide by 127": (
-                lambda x: (
-                    (x * 128 / largest(x)).round().clamp(-128, 127) * (largest(x) / 128)
-                )
-            ),
-            "8 bits go from -128 to 127: divide by 127, not by 255": (
-                lambda x: (x * 255 / largest(x)).round() * (largest(x) / 255)
-            ),
-            "numbers are cut off, up to a whole scale away: round them": (
-                lambda x: back(x, largest(x) / 127, torch.trunc)
-            ),
-            "one scale for all vectors: a large one spoils the small ones": (
-                lambda x: back(x, x.abs().max() / 127)
-            ),
-            "the largest by sign, not by size: take the absolute value first": (
-                lambda x: back(x, x.amax(-1, keepdim=True) / 127)
-            ),
-            "the scale is the largest itself, and only -1, 0 and 1 are left: divide it"
-            " by 127": lambda x: back(x, largest(x)),
-            "these are the integers: multiply them by the scale again": (
-                lambda x: quantize(x)[0]
-            ),
-            "these are whole numbers from -127 to 127: multiply by the scale again": (
-                lambda x: quantize(x)[0].float()
-            ),
-            "these are the integers and the scales: give their product": quantize,
-            "nothing is rounded: these are the numbers that went in": lambda x: x,
-        },
-        "int8: no number is off by more than half a scale",
-    )
+from .compare import Mistake, compare, difference, draw
+from .watch import Watch
 
 
 def blocks_in_use(answer) -> None:
@@ -70,60 +14,158 @@ def blocks_in_use(answer) -> None:
         shared = n_shared // size if shared is None else shared
         return shared + sum(-(-n // size) - shared for n in lengths)
 
-    compare(
-        answer,
-        right,
-        [
-            (40, [70, 45, 48, 45], 16),
-            (32, [33, 64, 32], 8),
-            (5, [30, 6, 20, 21], 7),
-            (40, [41, 42, 43], 16),
-            (5, [5, 9], 4),
-        ],
-        {
-            "nothing is shared: full blocks of the shared tokens are there once": (
-                lambda n, lengths, size: right(n, lengths, size, 0)
-            ),
-            "the tokens after the shared ones begin a new block: a talk goes on in its"
-            " own copy of the block that is not full": (
-                lambda n, lengths, size: (
-                    -(-n // size) + sum(-(-(x - n) // size) for x in lengths)
-                )
-            ),
-            "lengths are those of the whole talks, shared tokens included": (
-                lambda n, lengths, size: right(n, [x + n for x in lengths], size)
-            ),
-            "the shared blocks are saved once: every talk but the first saves them": (
-                lambda n, lengths, size: right(n, lengths, size, 0) - n // size
-            ),
-            "talks of equal length are counted once": (
-                lambda n, lengths, size: right(n, {*lengths}, size)
-            ),
-            "a block that is not full of shared tokens is shared: each talk writes its"
-            " own tokens into it": (
-                lambda n, lengths, size: right(n, lengths, size, -(-n // size))
-            ),
-            "the last block of a talk counts, however few tokens it holds": (
-                lambda n, lengths, size: (
-                    n // size + sum(x // size - n // size for x in lengths)
-                )
-            ),
-            "a talk whose last block is full needs no other": (
-                lambda n, lengths, size: (
-                    n // size + sum(x // size + 1 - n // size for x in lengths)
-                )
-            ),
-            "the shared blocks are left out: they are in use, once": (
-                lambda n, lengths, size: right(n, lengths, size) - n // size
-            ),
-            "the shared tokens beyond full blocks lie in each talk's own blocks": (
-                lambda n, lengths, size: (
-                    n // size + sum(-(-(x - n) // size) for x in lengths)
-                )
-            ),
-            "these are slots: divide by `size`": (
-                lambda n, lengths, size: n + sum(x - n for x in lengths)
-            ),
-        },
-        "blocks_in_use: full shared blocks once, all others for each talk",
-    )
+    cases = [(40, [70, 45, 48, 45], 16), (32, [33, 64, 32], 8), (5, [30, 6, 20, 21], 7)]
+    praise = "blocks_in_use: full shared blocks once, all others for each talk"
+    compare(answer, right, [*cases, (40, [41, 42, 43], 16), (5, [5, 9], 4)], {
+        "nothing is shared: full blocks of shared tokens are there once": {"shared": 0},
+        "a talk goes on in its own copy of the block that is not full":
+            lambda n, all, size: -(-n // size) + sum(-(-(x - n) // size) for x in all),
+        "lengths are those of the whole talks, shared tokens included":
+            lambda n, lengths, size: right(n, [x + n for x in lengths], size),
+        "a block that is not full of shared tokens is shared: each talk writes its own"
+        " tokens into it":
+            lambda n, lengths, size: right(n, lengths, size, -(-n // size)),
+        "the last block of a talk counts, however few tokens it holds":
+            lambda n, talks, size: right(n, [x // size * size for x in talks], size),
+        "the shared blocks are left out: they are in use, once":
+            lambda n, lengths, size: right(n, lengths, size) - n // size,
+    }, praise)  # fmt: skip
+
+
+def int8(answer) -> None:
+    """`answer(x)`: x (... d) as it comes back from 8 bits and a scale for each d."""
+
+    def right(x, steps=127, whole=lambda z: z.round().short().char(), of=torch.abs):
+        scale = of(x).amax(-1, keepdim=True) / steps
+        return whole(x / scale) * scale
+
+    def watched(answer, x):
+        with Watch() as watch:
+            found = answer(x)
+        eight = any(made.dtype == torch.int8 for _, made in watch.made)
+        if not eight and x.dim() > 1 and not difference(found, right(x)):
+            raise Mistake("no integer of 8 bits is made: `.to(torch.int8)`")
+        return found
+
+    cases = [(torch.tensor([1.0, -0.4]),), (draw(2, 4, 6, seed=1),)]
+    cases += [(draw(3, 5) * torch.tensor([[1.0], [9], [0.1]]),)]
+    compare(answer, right, cases, {
+        "the largest becomes 128, which wraps to -128: divide by 127": {"steps": 128},
+        "by 255, but 8 bits go from -128 to 127": {"steps": 255, "whole": torch.round},
+        "cut off up to a whole scale away: round them": {"whole": torch.Tensor.char},
+        "one scale for all vectors: a large one spoils the small ones":
+            lambda x: right(x.flatten()).view(x.shape),
+        "the largest by sign: take the absolute value first": {"of": torch.clone},
+        "only -1, 0 and 1 are left: divide the largest by 127": {"steps": 1},
+        "these are the integers: multiply by the scale": lambda x: quantize(x)[0],
+        "whole numbers: multiply by the scale": lambda x: quantize(x)[0].float(),
+        "nothing is rounded: these are the numbers that went in": lambda x: x,
+    }, "int8: no number is off by more than half a scale", watched)  # fmt: skip
+
+
+class Machine:
+    """Rows whose next token depends on all that went in; its passes are counted."""
+
+    def __init__(self, queue: list, n_rows: int):
+        self.rows, self.last, self.passes = [None] * n_rows, [None] * n_rows, 0
+        self.waiting = [prompt for prompt, _ in queue]
+
+    def admit(self, prompt, row):
+        if not self.waiting or prompt != self.waiting.pop(0):
+            raise Mistake(f"{prompt} is admitted out of turn, or twice: keep the order")
+        self.rows[row] = sum(i * x for i, x in enumerate(prompt, 3))
+        return self.token(row)
+
+    def token(self, row):
+        self.last[row] = self.rows[row] = (31 * self.rows[row] + 7) % 101
+        return self.last[row]
+
+    def step(self, last):
+        if len(last) != len(self.rows):
+            raise Mistake(f"`step` takes a token for each of {len(self.rows)} rows")
+        for row, token in enumerate(last):
+            if token is not None and token != self.last[row]:
+                raise Mistake(f"row {row} gets {token}: its last token is another")
+        self.passes += 1
+        if self.passes > 200:
+            raise Mistake("after 200 passes it still goes on: who is done?")
+        return [None if x is None else self.token(i) for i, x in enumerate(last)]
+
+
+def schedule(answer) -> None:
+    """`answer(admit, step, queue, n_rows)`: the answers, and no row empty in vain."""
+
+    def on_a_machine(answer, queue, n_rows):
+        machine = Machine(queue, n_rows)
+        found = answer(machine.admit, machine.step, queue, n_rows)
+        return {"answers": found, "passes": machine.passes}
+
+    def right(admit, step, queue, n_rows, least=1, together=False, late=False):
+        answers, rows, todo = [[] for _ in queue], [None] * n_rows, [*enumerate(queue)]
+        while todo or any(i is not None for i in rows):
+            free = [row for row in range(n_rows) if rows[row] is None]
+            for row in free if not together or len(free) == n_rows else []:
+                while rows[row] is None and todo:
+                    i, (prompt, n) = todo.pop(0)
+                    answers[i].append(admit(prompt, row))
+                    rows[row] = i if n > least else None
+                    if late:
+                        break
+            if all(i is None for i in rows):
+                continue
+            new = step([None if i is None else answers[i][-1] for i in rows])
+            for row, i in enumerate(rows):
+                if i is not None:
+                    answers[i].append(new[row])
+                    if len(answers[i]) >= queue[i][1]:
+                        rows[row] = None
+        return answers
+
+    queue = [([3, 1], 4), ([5], 1), ([2, 2], 2), ([9], 3), ([4], 1), ([6], 5), ([8], 3)]
+    cases = [(queue, 2), (queue[1:5], 3), (queue, 1), ([([7], 1), ([8], 1)], 1)]
+    cases += [([], 2), ([([3], 4)], 1), ([([3], 6), ([2], 2)], 2)]
+    compare(answer, right, cases, {
+        "an answer of one token got two: it ended with its prompt": {"least": 0},
+        "rows wait for the slowest: a free row takes the next": {"together": True},
+        "an answer of one token leaves its row free at once: ask the queue again, with"
+        " `while` in place of `if`": {"late": True},
+        "the first token, which `admit` returns, is missing":
+            lambda *case: [x[1:] for x in right(*case)],
+        "answers hold their prompts, too: give the new tokens":
+            lambda *c: [q[0] + x for q, x in zip(c[2], right(*c), strict=True)],
+    }, "schedule: free rows first, then one pass for all", on_a_machine)  # fmt: skip
+
+
+def guess_chances(answer) -> None:
+    """`answer(logits, guess_logits, t)`: (v) to keep each guess, (v) to draw anew."""
+
+    def keep(p, q):
+        return (p / q).clamp(max=1)
+
+    def more(p, q):
+        above = (p - q).clamp(min=0)
+        return above / above.sum()
+
+    def right(logits, guess_logits, t, kept=keep, anew=more, ours=1.0):
+        p, q = (logits / ours).softmax(-1), (guess_logits / t).softmax(-1)
+        return kept(p, q), anew(p, q)
+
+    cases = [(2 * draw(4, seed=1), draw(4, seed=2), 0.7)]
+    cases += [(draw(5, seed=4), 3 * draw(5, seed=5), 2.0)]
+    cases += [(draw(6, seed=3), draw(6, seed=6), 1.0)]
+    praise = "guess_chances: kept with min(1, p / q), else drawn from what p has more"
+    compare(answer, right, cases, {
+        "one draws anew from p itself: q's part comes twice": {"anew": lambda p, q: p},
+        "what is drawn from doesn't sum to 1: divide it by its sum":
+            {"anew": lambda p, q: (p - q).clamp(min=0)},
+        "a chance above 1: min(1, p / q)": {"kept": torch.div},
+        "p and q are exchanged: keep with min(1, p / q)":
+            {"kept": lambda p, q: keep(q, p)},
+        "draw from where p lies above q, not below": {"anew": lambda p, q: more(q, p)},
+        "this is the chance not to keep a guess": {"kept": lambda p, q: 1 - keep(p, q)},
+        "the guesses' logits are divided by t, the text's aren't":
+            lambda logits, guesses, t: right(logits, guesses, t, ours=t),
+        "the guesses' logits are divided by t":
+            lambda logits, guesses, t: right(logits, guesses, 1.0),
+        "exchanged: first the chances to keep": lambda *case: right(*case)[::-1],
+    }, praise)  # fmt: skip

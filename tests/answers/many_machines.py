@@ -52,9 +52,16 @@ RIGHT = [
     ),
     (checks.parts, lambda *case: (part for part in right_parts(*case))),
     (checks.equal_work, lambda p: [(2 * p - 1 - r, r) for r in range(p)][::-1]),
+    (checks.equal_work, lambda p: zip(range(p), range(2 * p - 1, p - 1, -1))),  # noqa: B905
+    (checks.equal_work, lambda p: ((r, 2 * p - 1 - r) for r in range(p))),
     (checks.equal_work, lambda p: torch.tensor([(r, 2 * p - 1 - r) for r in range(p)])),
 ]
 WRONG = [
+    (
+        checks.parts,
+        lambda xs, ws, b: [y + b * (r == 1) for r, y in enumerate(products(xs, ws, b))],
+        "there may be only rank 0",
+    ),
     (
         checks.parts,
         lambda xs, weights, bias: [
@@ -107,11 +114,6 @@ WRONG = [
     (checks.columns, columns(lambda d, h, n_kv, r, p: (0, n_kv * d // h)), "not cut"),
     (
         checks.columns,
-        columns(lambda d, h, n_kv, r, p: (r * d // p, r * d // p + n_kv * d // h // p)),
-        "begin too far right",
-    ),
-    (
-        checks.columns,
         columns(
             lambda d, h, n_kv, r, p: (
                 r * n_kv // p * (d // n_kv),
@@ -150,7 +152,7 @@ WRONG = [
     (
         checks.parts,
         lambda xs, ws, bias: [y + bias for y in products(xs, ws, bias)],
-        "as often as there are ranks",
+        "every rank adds the bias: the sum has it",
     ),
     (checks.parts, products, "the bias is missing"),
     (
@@ -158,12 +160,7 @@ WRONG = [
         lambda xs, ws, b: (
             [torch.cat(xs, 1) @ torch.cat(ws) + b] + [0 * b] * (len(xs) - 1)
         ),
-        "rank 0 gives another",
-    ),
-    (
-        checks.ring_seconds,
-        lambda n, found: 2 * (len(found) - 1) * (n // len(found)) / min(found),
-        "divide by `/`",
+        "rank 0 gives more",
     ),
     (
         checks.ring_seconds,
@@ -184,7 +181,7 @@ WRONG = [
         lambda xs, ws, b: [
             sum(products(xs, ws, b)[: r + 1]) + b / len(xs) for r in range(len(xs))
         ],
-        "rank 1 gives another",
+        "rank 1 gives more",
     ),
     (checks.parts, lambda *case: right_parts(*case)[1:], "2 parts for 3 ranks"),
     (
@@ -197,15 +194,27 @@ WRONG = [
     (checks.equal_work, lambda p: [(2 * r, 2 * r + 1) for r in range(p)], "neighbours"),
     (checks.equal_work, lambda p: [(r, r + p) for r in range(p)], "every p-th"),
     (checks.equal_work, lambda p: [(r + 1, 2 * p - r) for r in range(p)], "from 0"),
-    (checks.equal_work, lambda p: [(r, r) for r in range(p)], "for each rank"),
+    (checks.equal_work, lambda p: [(r, r) for r in range(p)], r"at blocks\[0\]"),
     (checks.equal_work, lambda p: [*range(2 * p)], "a list of pairs"),
-    (checks.equal_work, lambda p: [(r, 2 * p - 0.5 - r) for r in range(p)], "counted"),
-    (checks.equal_work, lambda p: [(r, 2 * p - r) for r in range(p)], "for each rank"),
-    (checks.equal_work, lambda p: [(r, p - 1 - r) for r in range(p)], "for each rank"),
-    (checks.equal_work, lambda p: [range(2 * p)] + [()] * (p - 1), "for each rank"),
+    (
+        checks.equal_work,
+        lambda p: [(r, 2 * p - 0.5 - r) for r in range(p)],
+        r"at blocks\[0\]",
+    ),
+    (
+        checks.equal_work,
+        lambda p: [(r, 2 * p - r) for r in range(p)],
+        r"at blocks\[0\]",
+    ),
+    (
+        checks.equal_work,
+        lambda p: [(r, p - 1 - r) for r in range(p)],
+        "there are 2 p pieces",
+    ),
+    (checks.equal_work, lambda p: [range(2 * p)] + [()] * (p - 1), r"at blocks\[0\]"),
     (
         checks.equal_work,
         lambda p: [(r, p + (r + 1) % p) for r in range(p)],
-        "the work is not equal",
+        r"at blocks\[0\] it gives 8, wanted 11",
     ),
 ]

@@ -4,15 +4,9 @@ import math
 
 import torch
 
-from companion import (
-    alibi_slopes,
-    checks,
-    deinterleave,
-    interleave,
-    relative_buckets,
-    rotate,
-    sinusoidal,
-)
+import companion
+from companion import checks, deinterleave, interleave, relative_buckets, rotate
+from companion.positions import alibi_slopes
 
 
 def even(h):
@@ -195,12 +189,6 @@ def appended(h):
     return torch.tensor(found)
 
 
-def last_ones(x, positions, n):
-    """The features are turned at the wrong end."""
-    stay = x.shape[1] - n
-    return torch.cat([x[:, :stay], paper(x[:, stay:], positions)], 1)
-
-
 def from_nothing(x, positions, n):
     """A new tensor, of which the rest was forgotten."""
     new = torch.zeros_like(x)
@@ -244,19 +232,10 @@ def pair_by_pair(x, positions, n):
     return torch.tensor(rows)
 
 
-def with_waves(x, positions):
-    return x + sinusoidal(999, x.shape[1])[positions]
-
-
 def first_half(h):
     """Every second of the first half of the longer list."""
     power = 2 ** int(math.log2(h))
     return torch.cat([even(power), even(2 * power)[:power:2]])[:h]
-
-
-def bits(h):
-    power = 2 ** h.bit_length()
-    return torch.cat([even(power), even(2 * power)[::2]])[:h]
 
 
 def own_rest(h):
@@ -271,15 +250,6 @@ def ten_rows(x, positions, n):
     angles, a, b = angles[positions], x[:, 0:n:2], x[:, 1:n:2]
     pair = [a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()]
     return torch.cat([torch.stack(pair, -1).flatten(1), x[:, n:]], 1)
-
-
-def in_halves(x, positions):
-    """Angles repeated as for halves, features swapped as for neighbours."""
-    d = x.shape[1]
-    angles = positions[:, None] * 10_000 ** (-torch.arange(0, d, 2) / d)
-    angles = torch.cat([angles, angles], -1)
-    swapped = torch.stack([-x[:, 1::2], x[:, 0::2]], -1).flatten(1)
-    return x * angles.cos() + swapped * angles.sin()
 
 
 def rounded_factor(exact, most, i):
@@ -317,13 +287,84 @@ def factor_by_factor(distance, n, most):
     return found
 
 
-def mirrored(distance, n, most):
-    found = both(distance.abs(), n, most)
-    return torch.where(distance < 0, n - 1 - found, found)
-
-
 def negative(distance, n, most):
     return both(distance.abs(), n, most) * distance.sign()
+
+
+def my_induction_scores(weights, tokens):
+    right = tokens.roll(1) == tokens[:, None]
+    right[:, 0] = False
+    right = right & companion.causal_mask(len(tokens))
+    on_right = (weights * right).sum(-1)
+    return on_right[:, right.any(-1)].mean(-1)
+
+
+def looped_induction_scores(weights, tokens):
+    scores = []
+    for head in weights.tolist():
+        found = []
+        for t, row in enumerate(head):
+            places = [s for s in range(1, t + 1) if tokens[s - 1] == tokens[t]]
+            if places:
+                found.append(sum(row[s] for s in places))
+        scores.append(sum(found) / len(found))
+    return torch.tensor(scores)
+
+
+def shifted_induction_scores(weights, tokens):
+    copies = (tokens[:, None] == tokens).tril(-1)  # key s is an earlier copy of t
+    right = torch.nn.functional.pad(copies[:, :-1], (1, 0))
+    asked = copies.any(-1)
+    return torch.einsum("hts,ts->h", weights, right.float()) / asked.sum()
+
+
+def induction(where, reduce=None):
+    """Scores on the keys that `where(copies)` chooses, copies (t s) of each token."""
+
+    def scores(weights, tokens):
+        right = where(tokens[:, None] == tokens)
+        if reduce:
+            return reduce(weights, right)
+        return (weights * right).sum(-1)[:, right.any(-1)].mean(-1)
+
+    return scores
+
+
+def followers(copies):
+    return torch.nn.functional.pad(copies.tril(-1)[:, :-1], (1, 0))
+
+
+def last_follower(copies):
+    right = followers(copies)
+    return right & (right.flip(-1).cumsum(-1).flip(-1) == 1)
+
+
+def unmasked(copies):
+    return torch.nn.functional.pad(copies[:, :-1], (1, 0))
+
+
+def first_round(weights, tokens):
+    n = len(tokens) // 2
+    queries = torch.arange(n, len(tokens))
+    return weights[:, queries, queries - n + 1].mean(-1)
+
+
+def asked(weights, tokens):
+    """The sums (h q) of those queries that have a follower, and their number."""
+    right = followers(tokens[:, None] == tokens)
+    return (weights * right).sum(-1), right.any(-1)
+
+
+def counted_induction_scores(weights, tokens):
+    scores = []
+    for sums in asked(weights, tokens)[0]:
+        found = [x for x in sums.tolist() if x]
+        scores.append(sum(found) / max(len(found), 1))
+    return torch.tensor(scores)
+
+
+def largest(weights, at):
+    return (weights * at).amax(-1)
 
 
 RIGHT = [
@@ -338,6 +379,7 @@ RIGHT = [
     (checks.slopes, alibi_slopes),
     (checks.slopes, one_after_another),
     (checks.slopes, lambda h: one_after_another(h).double()),
+    (checks.slopes, lambda h: alibi_slopes(h).tolist()),
     (checks.neighbours, first(paper)),
     (checks.neighbours, first(complex_product)),
     (checks.neighbours, first(repeated)),
@@ -355,31 +397,40 @@ RIGHT = [
     (checks.buckets, counted),
     (checks.buckets, one_by_one),
     (checks.buckets, lambda *case: both(*case).int()),
+    (checks.induction_scores, my_induction_scores),
+    (checks.induction_scores, looped_induction_scores),
+    (checks.induction_scores, shifted_induction_scores),
+    (checks.induction_scores, lambda w, x: my_induction_scores(w, x).tolist()),
+    (
+        checks.induction_scores,
+        lambda w, x: my_induction_scores(w.clone().mul_(w >= 0), x),
+    ),
 ]
 
 
 WRONG = [
-    (checks.slopes, first_half, r"h = 15: the shape is \(12,\)"),
-    (checks.slopes, bits, "those for 8, not for 16"),
+    (checks.slopes, lambda h: alibi_slopes(h)[:1].expand(h), "one slope for all"),
+    (
+        checks.neighbours,
+        first(at_speeds(lambda i, d: 1000 ** (-2 * i / d))),
+        "10,000, not 1,000",
+    ),
+    (
+        checks.neighbours,
+        first(at_speeds(lambda i, d: 10_000 ** (-2 * i / (d - 2)))),
+        "not by n - 2",
+    ),
+    (checks.slopes, first_half, "for h = 15: .* 12 things, wanted 15"),
     (checks.slopes, own_rest, "rest from the longer list"),
     (checks.neighbours, ten_rows, "stops with IndexError"),
-    (checks.neighbours, first(in_halves), "side by side, not in halves"),
-    (checks.neighbours, first(lambda x, p: paper(x, p + 1)), "don't add 1"),
     (checks.buckets, begun(rounded_factor), r"n = 128, .*: at"),
-    (checks.buckets, begun(lambda e, most, i: e * 2**i), "don't double"),
-    (
-        checks.slopes,
-        lambda h: torch.cat([even(8), even(16)[::2]])[:h],
-        "below 3 it is 2",
-    ),
     (checks.slopes, nearest, "not the nearest"),
     (checks.slopes, additional_first, r"at \[0\] it gives"),
     (
         checks.slopes,
-        halves_of(lambda longer, rest: longer[::2][len(longer) // 2 - rest :]),
-        "not the last",
+        halves_of(lambda longer, rest: longer[:rest:2]),
+        "things, wanted 12",
     ),
-    (checks.slopes, halves_of(lambda longer, rest: longer[:rest:2]), "the shape is"),
     (checks.slopes, halves_of(lambda longer, rest: longer[::2], False), "too many"),
     (checks.slopes, halves_of(lambda x, rest: x[1::2][::2]), r"at \[8\]"),
     (checks.slopes, lambda h: 1 / alibi_slopes(h), "below 1"),
@@ -393,17 +444,6 @@ WRONG = [
         first(at_speeds(lambda i, d: 10_000 ** (-2 * i / (d / 2)))),
         "2i is doubled",
     ),
-    (
-        checks.neighbours,
-        first(at_speeds(lambda i, d: 10_000 ** (-2 * (i + 1) / d))),
-        "from 0, not from 1",
-    ),
-    (
-        checks.neighbours,
-        first(at_speeds(lambda i, d: 10_000 ** (-2 * i / 16))),
-        "chapter's 16 features",
-    ),
-    (checks.neighbours, last_ones, "not the last"),
     (checks.neighbours, lambda *case: paper(case[0][:, : case[2]], case[1]), "missing"),
     (checks.neighbours, from_nothing, "from n on stay"),
     (
@@ -411,13 +451,7 @@ WRONG = [
         first(lambda x, p: deinterleave(rotate(interleave(x), p))),
         "first `deinterleave`|`deinterleave` comes before",
     ),
-    (
-        checks.neighbours,
-        first(turned(lambda a, b, c, s: (a * s + b * c, a * c - b * s))),
-        "a' comes first",
-    ),
     (checks.neighbours, by_views, "keep the old one"),
-    (checks.neighbours, first(with_waves), "are added to x"),
     (
         checks.buckets,
         begun(lambda exact, most, i: growing(exact, most, i * exact / (exact - 1))),
@@ -432,15 +466,6 @@ WRONG = [
         begun(lambda e, m, i: growing(e, m, i * e)),
         r"it gives 8, wanted 9",
     ),
-    (checks.buckets, begun(growing, exact=2), "too many single distances"),
-    (checks.buckets, begun(growing, below=torch.le), "0 is in the lower half"),
-    (checks.buckets, begun(growing, away=lambda d: d), "absolute value"),
-    (
-        checks.buckets,
-        begun(growing, away=lambda d: d.abs() - (d < 0) * 1),
-        "of 1, plus",
-    ),
-    (checks.buckets, mirrored, "mirror image"),
     (checks.buckets, negative, r"it gives -8, wanted 24"),
     (checks.slopes, even, "powers of two only"),
     (checks.slopes, lambda h: even(2 ** math.ceil(math.log2(h)))[:h], "not for 16"),
@@ -460,11 +485,6 @@ WRONG = [
     ),
     (
         checks.slopes,
-        lambda h: torch.tensor(sorted(alibi_slopes(h).tolist(), reverse=True)),
-        "don't sort",
-    ),
-    (
-        checks.slopes,
         lambda h: torch.cat(
             [
                 2.0 ** (-8 * torch.arange(p) / p)[:: p // 2 ** int(math.log2(h))]
@@ -473,24 +493,22 @@ WRONG = [
         )[:h],
         "count the heads from 1",
     ),
-    (checks.slopes, lambda h: 0.5 ** torch.arange(1, h + 1), "8 heads only"),
     (checks.slopes, lambda h: -alibi_slopes(h), "slopes are positive"),
-    (checks.slopes, half_of_them, r"for h = 5: the shape is \(6,\)"),
+    (checks.slopes, half_of_them, "for h = 5: .* 6 things, wanted 5"),
     (checks.slopes, two_thirds, "for h = 5: at"),
-    (checks.slopes, up_to_sixteen, r"for h = 40: the shape is \(32,\)"),
+    (checks.slopes, up_to_sixteen, "for h = 40: .* 32 things, wanted 40"),
     (checks.slopes, lambda h: None, "is there a `return`"),
     (
         checks.slopes,
         lambda h: 3 ** (-8 * torch.arange(1, h + 1) / h),
         r"for h = 12: at \[0\] it gives",
     ),
-    (checks.slopes, lambda h: alibi_slopes(8), r"for h = 12: the shape is \(8,\)"),
-    (checks.slopes, lambda h: alibi_slopes(h).tolist(), "wanted a float32 tensor"),
+    (checks.slopes, lambda h: alibi_slopes(8), "for h = 12: .* 8 things, wanted 12"),
     (checks.neighbours, lambda x, p, n: paper(x, p), "all features are turned"),
     (
         checks.neighbours,
         first(lambda x, p: written_out(x, p, 0 * p[:1])),
-        r"for x \(5, 8\), positions = .*, n = 6: at \[1, 0\] it gives",
+        r"for x \(3, 10\), positions = .*, n = 4: at \[0, 0\] it gives",
     ),
     (
         checks.neighbours,
@@ -534,17 +552,12 @@ WRONG = [
     (
         checks.neighbours,
         first(at_speeds(lambda i, d: 500 ** (-2 * i / d))),
-        r"for x \(5, 8\), positions = .* at \[1, 2\] it gives",
+        r"for x \(3, 10\), positions = .* at \[0, 2\] it gives",
     ),
     (
         checks.neighbours,
         first(turned(lambda a, b, cos, sin: (a * cos + b * sin, a * sin + b * cos))),
         "both sines have a plus",
-    ),
-    (
-        checks.neighbours,
-        first(turned(lambda a, b, cos, sin: (a * sin - b * cos, a * cos + b * sin))),
-        "sine and cosine are swapped",
     ),
     (checks.neighbours, first(turned(overwriting)), "made of the new a"),
     (checks.neighbours, in_place, "changes its input"),
@@ -554,20 +567,17 @@ WRONG = [
         "keys after the query",
     ),
     (checks.buckets, lambda z, n, most: both(z.abs(), n, most), "here it is empty"),
-    (
-        checks.buckets,
-        lambda z, n, most: both(z.abs(), n, most) + n // 2 * (z >= 0),
-        "lower half is for 0, 1, 2",
-    ),
     (checks.buckets, equally_wide, "equally wide"),
     (checks.buckets, logarithmic(torch.round), "not to the nearest"),
-    (checks.buckets, logarithmic(torch.ceil), r"at \["),
+    (checks.buckets, logarithmic(torch.ceil), "round down, not up"),
     (checks.buckets, logarithmic(span=lambda exact, most: most), "widen too fast"),
     (checks.buckets, logarithmic(limit=False), "has no end"),
-    (checks.buckets, lambda *case: both(*case).float(), "these are floats"),
+    (
+        checks.buckets,
+        lambda *case: both(*case).float(),
+        "dtype is torch.float32, wanted torch.int64",
+    ),
     (checks.buckets, lambda *case: fixed(*case, factor=16), "factor of 16 is not"),
-    (checks.buckets, lambda *case: fixed(*case, factor=8), "factor of 8 is not"),
-    (checks.buckets, lambda *case: fixed(*case, upper=16), "16 more is for 32"),
     (checks.buckets, lambda z, n, most: both(-z, n, most), "for negative distances"),
     (
         checks.buckets,
@@ -580,5 +590,102 @@ WRONG = [
         lambda z, n, most: counted(z, n, most, torch.gt) - 1,
         "first distance: >=",
     ),
-    (checks.buckets, lambda z, n, most: both(z, n, most) + 1, "one too high"),
+    (checks.induction_scores, induction(lambda same: same.tril(-1)), "copy itself"),
+    (
+        checks.induction_scores,
+        induction(lambda same: torch.nn.functional.pad(same[:, 1:], (0, 1)).tril()),
+        "before the copy",
+    ),
+    (
+        checks.induction_scores,
+        induction(lambda same: same.roll(1, -1).tril()),
+        "`roll` brings the last one",
+    ),
+    (checks.induction_scores, induction(unmasked), "copies that come later"),
+    (
+        checks.induction_scores,
+        induction(lambda same: followers(same).tril(-1)),
+        "s may be t",
+    ),
+    (checks.induction_scores, induction(last_follower), "only the last"),
+    (
+        checks.induction_scores,
+        counted_induction_scores,
+        "queries whose followers get no weight",
+    ),
+    (
+        checks.induction_scores,
+        induction(lambda same: same.roll(-1, -1).tril(-1)),
+        r"`roll\(-1\)` finds",
+    ),
+    (
+        checks.induction_scores,
+        induction(lambda same: torch.nn.functional.pad(same[:, :-2], (2, 0)).tril()),
+        "one too far",
+    ),
+    (
+        checks.induction_scores,
+        lambda w, x: my_induction_scores(w.mul_(w > 0.2), x),
+        "changes its input",
+    ),
+    (
+        checks.induction_scores,
+        induction(lambda same: unmasked(same).tril(1)),
+        "no copy of itself",
+    ),
+    (
+        checks.induction_scores,
+        induction(followers, lambda w, right: (w * right).sum(-1).mean(-1)),
+        "over all queries: leave out",
+    ),
+    (
+        checks.induction_scores,
+        induction(followers, lambda w, right: (w * right).sum((1, 2))),
+        "sum over the queries",
+    ),
+    (
+        checks.induction_scores,
+        induction(followers, lambda w, right: w[:, right].mean(-1)),
+        "the mean over all pairs: add up",
+    ),
+    (checks.induction_scores, lambda w, x: my_induction_scores(w.mT, x), "swapped"),
+    (
+        checks.induction_scores,
+        lambda w, x: my_induction_scores(w, x).mean(),
+        "it gives",
+    ),
+    (
+        checks.induction_scores,
+        induction(followers, lambda w, right: (w * right).sum(-1)),
+        "it gives",
+    ),
+    (checks.induction_scores, first_round, r"w \(3, 6, 6\)|weights \(3, 6, 6\)"),
+    (
+        checks.slopes,
+        lambda h: alibi_slopes(h).sort(descending=True)[0],
+        "don't sort them",
+    ),
+    (checks.slopes, lambda h: 0.5 ** torch.arange(1, h + 1), "for 8 heads only"),
+    (checks.slopes, lambda h: alibi_slopes(h)[:, None, None], r"gives \[\[0.5\]\]"),
+    (checks.neighbours, lambda *case: first(paper)(*case).tolist(), "a list: make"),
+    (checks.neighbours, lambda x, p, n: first(paper)(x, p.deg2rad(), n), "radians"),
+    (checks.neighbours, lambda x, p, n: first(paper)(x, p + 1, n), r"at \[0, 0\]"),
+    (checks.buckets, lambda *case: both(*case).tolist(), r"wanted tensor"),
+    (checks.buckets, lambda d, n, m: both(-d.abs(), n, m), r"at \[1\] it gives 23"),
+    (checks.buckets, lambda *case: both(*case) - (case[0] < 0).long(), "23, wanted 24"),
+    (
+        checks.induction_scores,
+        induction(followers, lambda w, at: largest(w, at)[:, at.any(-1)].mean(-1)),
+        "the largest weight on a follower",
+    ),
+    (
+        checks.induction_scores,
+        induction(followers, lambda w, at: (w * at).mean((1, 2))),
+        "it gives 0.0188, wanted 0.2256",
+    ),
+    (
+        checks.induction_scores,
+        induction(followers, lambda w, at: (w.mean(0) * at).sum(-1)[at.any(-1)].mean()),
+        r"wanted \[0.2256",
+    ),
 ]

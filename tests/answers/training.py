@@ -94,7 +94,7 @@ def by_a_whole_copy(model, optimizer, batches, judge):
         loss = torch.nn.functional.cross_entropy(model(inputs).mT, targets)
         optimizer.zero_grad()
         loss.backward()
-        companion.clip_gradients(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         score = judge(model)
         scores += [score]
@@ -292,6 +292,23 @@ def with_eps(square):
     return square.sqrt() + 1e-8
 
 
+def at_least(square):
+    return square.sqrt().clamp(min=1e-12)
+
+
+def unbound(model, tokens):
+    """Fails where the text has fewer tokens than a window."""
+    n, total = model.config.context_length, 0
+    for start in range(0, len(tokens) - n, n):
+        window = tokens[start : start + n + 1]
+        (loss,) = losses(model, [(window[:-1], window[1:])])
+        total, end = total + loss.item() * n, start + n
+    if end + 1 < len(tokens):
+        (loss,) = losses(model, [(tokens[end:-1], tokens[end + 1 :])])
+        total += loss.item() * (len(tokens) - 1 - end)
+    return total / (len(tokens) - 1)
+
+
 def in_place_on_a_copy(p, gradients, rate, decay):
     p, m, v = p.clone(), torch.zeros_like(p), torch.zeros_like(p)
     for i in range(len(gradients)):
@@ -376,17 +393,19 @@ RIGHT = [
     (checks.whole_split, padded),
 ]
 WRONG = [
+    (
+        checks.adamw,
+        lambda *case: adamw_with(*case, root=lambda v: (v + 1e-8).sqrt()),
+        "inside the root",
+    ),
+    (checks.adamw, lambda *case: adamw_with(*case, root=at_least), "it gives"),
+    (checks.whole_split, unbound, "stops with UnboundLocalError"),
     (checks.adamw, lambda p, gs, rate, decay: right_adamw(p, gs, rate, 0), "is Adam"),
     (checks.adamw, in_the_gradient, "the decay is in the gradient"),
     (checks.adamw, decay_after, "of p after the step"),
     (checks.adamw, from_zero, "t counts from 1"),
     (checks.adamw, forgetful, "begin at 0 again"),
     (checks.adamw, stored_corrected, "carry m and v on as they were"),
-    (
-        checks.adamw,
-        lambda p, gs, rate, decay: right_adamw(p, gs, 0.001, decay * rate / 0.001),
-        "pass the rate on",
-    ),
     (
         checks.adamw,
         lambda p, gs, rate, decay: right_adamw(p, gs, rate, decay / rate),
@@ -398,11 +417,6 @@ WRONG = [
         checks.adamw,
         lambda *case: adamw_with(*case, root=lambda v: v + 1e-8),
         "the root of v is missing",
-    ),
-    (
-        checks.adamw,
-        lambda p, gs, rate, decay: right_adamw(p, gs, -rate, -decay),
-        "the step goes up the gradient",
     ),
     (
         checks.adamw,
@@ -419,7 +433,6 @@ WRONG = [
         lambda *case: adamw_with(*case, first=False, root=with_eps),
         "m is not divided",
     ),
-    (checks.adamw, lambda p, g, r, d: right_adamw(p, g, r, -d), "the decay is added"),
     (checks.adamw, always_the_first, "1 in every step"),
     (checks.clip, by_division, "it gives 0/0"),
     (checks.adamw, first_only, "is `return` in the loop"),
@@ -448,12 +461,12 @@ WRONG = [
             clones,
             clip=lambda model: torch.nn.utils.clip_grad_value_(model.parameters(), 1),
         ),
-        r"at \[0\]\[0\] it gives \d",
+        r"at scores\[0\] it gives \d",
     ),
     (checks.best, by_the_loss, "let judge choose"),
     (checks.best, judged_before, "it comes after"),
     (checks.best, by_another_name, "were the best copied"),
-    (checks.best, lambda *case: min(right_best(*case)), r"at \[0\] it gives \d"),
+    (checks.best, lambda *case: min(right_best(*case)), r"at scores it gives \d"),
     (checks.best, no_return, "nothing is returned"),
     (checks.clip, only_over(lambda gs, c: 1 / norm_of(gs)), "whatever the limit"),
     (
@@ -479,17 +492,11 @@ WRONG = [
         "counts like a full one",
     ),
     (checks.whole_split, full_windows_only, "are left out"),
-    (checks.whole_split, lambda m, t: by_weights(m, t, 8), "is always 8"),
     (checks.whole_split, lambda m, t: by_weights(m, t, 64), "stops with"),
     (
         checks.whole_split,
         lambda m, t: companion.next_token_loss(m(t[:-1]), t[1:]),
         "stops with",
-    ),
-    (
-        checks.whole_split,
-        lambda m, t: by_weights(m, t) * (len(t) - 1) / len(t),
-        "one prediction fewer than tokens",
     ),
     (checks.whole_split, shifted_inside, "loses its first token"),
     (checks.whole_split, without_overlap, "the last token of the one before"),

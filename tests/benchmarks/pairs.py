@@ -6,7 +6,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -15,8 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 import companion
-from companion.joined import join
-from companion.notebook import trained
+from companion.models import lay_out
 
 logging.set_verbosity_error()
 MINI = companion.GPTConfig(
@@ -133,7 +131,7 @@ def left_padded(model, prompts: list[torch.Tensor], n: int) -> None:
 def decoding(n: int = 128) -> list[dict]:
     """Greedy decoding at GPT-2 small's shape: 16 tokens of prompt."""
     config = companion.GPTConfig()
-    ours, theirs = companion.GPT(config).eval(), reference(config).eval()
+    ours, theirs = lay_out(companion.GPT(config)).eval(), reference(config).eval()
     prompt = torch.randint(config.d_vocab, (16,))
     weights = [p.detach() for p in ours.parameters() if p.dim() == 2]
     vectors = [torch.randn(1, w.shape[1]) for w in weights]
@@ -146,12 +144,10 @@ def decoding(n: int = 128) -> list[dict]:
 
     what, decode = "decoding, GPT-2 small's shape, one stream", written(ours, prompt, n)
     decode_theirs = partial(left_padded, theirs, [prompt], n)
-    joined = join(copy.deepcopy(ours))
-    fast, faster = (written(m, prompt, n) for m in (joined, compiled(joined)))
+    fast = written(compiled(ours), prompt, n)
     return [
         pair(what, "`transformers` with its cache", (n, n), decode, decode_theirs),
-        pair("the same, joined", "`transformers`", (n, n), fast, decode_theirs),
-        pair("joined, compiled", "`transformers`", (n, n), faster, decode_theirs),
+        pair("the same, compiled", "`transformers`", (n, n), fast, decode_theirs),
         pair(what, "one pass over the weights", (n, n), decode, read_weights),
     ]
 
@@ -176,15 +172,14 @@ def streams(n: int = 64) -> list[dict]:
 def lengths() -> list[dict]:
     """A token after 50 cached ones, against a token after 900: time grows by..."""
     model = companion.GPT(companion.GPTConfig()).eval()
-    tokens, caches = torch.randint(50_257, (1, 900)), model.new_caches(1000)
-    model(tokens, caches)
+    tokens, cache = torch.randint(50_257, (1, 900)), model.new_cache(1000)
+    model(tokens, cache)
 
     @torch.inference_mode()
     def after(n):
         for _ in range(20):
-            for cache in caches:
-                cache.cursor = n
-            model(tokens[:, :1], caches)
+            cache.n_seen = n
+            model(tokens[:, :1], cache)
 
     what, against = "a token after 50 cached ones", "a token after 900"
     return [pair(what, against, (20, 20), partial(after, 50), partial(after, 900), 5)]
@@ -214,31 +209,13 @@ def serving(n_rows: int = 8) -> list[dict]:
 
 
 def speculation(n: int = 44) -> list[dict]:
-    """A one-layer model guesses for chapter 05's; look-up in a text that loops."""
-    text, fast = companion.tiny_shakespeare(), companion.RECIPES["fast"]
-    tokens = torch.tensor(companion.CharTokenizer(text).encode(text))
-    learned, validation = companion.split(tokens)
-    small = companion.GPT(replace(fast.config, d_model=32, n_heads=2, n_layers=1))
-    data = companion.batches(learned, batch_size=24, context_length=64, n_steps=150)
-    companion.train(small, companion.muon(small), data)
-    rows = []
-    for what, model, prompt, guess in (
-        ("guesses for chapter 05's model", trained(), validation[:20],
-         companion.Smaller(small)),
-        ("guesses in a loop, GPT-2 small's shape",
-         companion.GPT(companion.GPTConfig()).eval(), torch.arange(20),
-         companion.LookUp(50_257)),
-    ):  # fmt: skip
-        passes = len([*companion.speculate(model, prompt, n, guess)])
-        what = f"{what}, {n / passes:.1f} tokens a pass"
-        plain = written(model, prompt, n)
-        rows.append(
-            pair(
-                what,
-                "without",
-                (n, n),
-                lambda m=model, p=prompt, g=guess: [*companion.speculate(m, p, n, g)],
-                plain,
-            )
-        )
-    return rows
+    """Look-up in a text that loops."""
+    model, prompt = companion.GPT(companion.GPTConfig()).eval(), torch.arange(20)
+    guess = companion.PromptLookup(50_257)
+
+    def speculate() -> list:
+        return [*companion.speculate(model, prompt, n, guess)]
+
+    what = "guesses in a loop, GPT-2 small's shape"
+    what = f"{what}, {n / len(speculate()):.1f} tokens a pass"
+    return [pair(what, "without", (n, n), speculate, written(model, prompt, n))]

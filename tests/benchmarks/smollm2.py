@@ -1,4 +1,4 @@
-"""SmolLM2-135M in pairs: as it is, joined, packed, compiled; against two others."""
+"""SmolLM2-135M in pairs: as it is, compiled, packed; against two others."""
 
 import copy
 import importlib.util
@@ -13,7 +13,7 @@ import torch
 from pairs import compiled, left_padded, pair, written
 
 import companion
-from companion.joined import join
+from companion.models import lay_out
 from companion.published import SMOLLM2, load_smollm2, read_gguf
 from companion.quantized import pack_weights
 
@@ -29,22 +29,22 @@ def texts() -> list[torch.Tensor]:
 
 
 def unpacked(n: int = 64) -> list[dict]:
-    """As it is, joined and compiled, in two precisions, against `transformers`."""
+    """As it is and compiled, in two precisions, against `transformers`."""
     (model, _), prompts, rows = load_smollm2(), texts(), []
     file = read_gguf(SMOLLM2.path)
     for dtype, name in ((torch.float32, ""), (torch.bfloat16, " in bfloat16")):
         theirs = llama(*file).to(dtype)
-        apart = copy.deepcopy(model).to(dtype)
-        joined = join(copy.deepcopy(model)).to(dtype)
+        ours = copy.deepcopy(model).to(dtype)
+        one = lay_out(copy.deepcopy(ours)) if dtype == torch.float32 else ours
         for some in (prompts[-1:], prompts):
             k = len(some)
             what = f"SmolLM2-135M, {'one stream' if k == 1 else '8 streams'}{name}"
             decode_theirs = partial(left_padded, theirs, some, n)
-            models = {what: apart, "the same, joined": joined}
+            models = {what: one if k == 1 else ours}
             if k == 1:
-                models["joined, compiled"] = compiled(joined)
-            for label, ours in models.items():
-                decode = written(ours, some[0] if k == 1 else some, n)
+                models["the same, compiled"] = compiled(one)
+            for label, each in models.items():
+                decode = written(each, some[0] if k == 1 else some, n)
                 work = (k * n, k * n)
                 rows.append(pair(label, "`transformers`", work, decode, decode_theirs))
     return rows

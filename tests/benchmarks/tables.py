@@ -1,6 +1,7 @@
-"""README's tables, made of docs/bench.json: `make tables` takes build/bench.json over.
+"""The tables of docs/speed.md and the README's four figures, made of docs/bench.json.
 
-Each stands between two comments, `<!-- race -->` and `<!-- /race -->`.
+`make tables` takes build/bench.json over. Each stands between two comments, such as
+`<!-- race -->` and `<!-- /race -->`.
 """
 
 import json
@@ -9,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-KEPT, README = ROOT / "docs" / "bench.json", ROOT / "README.md"
+KEPT = ROOT / "docs" / "bench.json"
 PARTS = {
     "muon": "Muon",
     "positions": "rotary positions",
@@ -88,24 +89,52 @@ def memory(found: dict) -> str:
     )
 
 
-def with_tables(readme: str, found: dict) -> str:
-    """The README with its tables made anew. Raises ValueError where a place is gone."""
-    for make in (race, parts, pairs, memory):
+def four(found: dict) -> str:
+    """The four figures that matter, each with its peer."""
+    ours = next(row for row in found["race"] if row["name"] == "all parts")
+    theirs = found["nanogpt"]["race"]
+    decoding, serving = found["decoding"][0], found["serving"][0]
+    packed = found["packed"][-1]
+    rows = [
+        [f"training to a loss of {ours['loss']:.2f}", f"{ours['seconds']:.1f} s",
+         f"nanoGPT's own code, to {theirs['loss']:.2f}: {theirs['seconds']:.1f} s"],
+        *([what, f"{number(row['ours'])} tokens/s",
+           f"{row['against']}: {number(row['theirs'])}"]
+          for what, row in [
+              ("decoding, GPT-2 small's shape", decoding),
+              ("32 requests of different lengths", serving),
+              ("SmolLM2-135M, packed and compiled", packed)]),
+    ]  # fmt: skip
+    return table(["on two cores", "this package", "its peer"], rows)
+
+
+# Where each table stands.
+PLACES = {
+    ROOT / "docs" / "speed.md": (race, parts, pairs, memory),
+    ROOT / "README.md": (four,),
+}
+
+
+def with_tables(path: Path, text: str, found: dict) -> str:
+    """A file's text with its tables made anew; ValueError where a place is gone."""
+    for make in PLACES[path]:
         name = make.__name__
-        place = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.S)
-        if len(place.findall(readme)) != 1:
-            raise ValueError(f"README.md must have one <!-- {name} --> ... place")
-        readme = place.sub(lambda x, m=make: x[1] + m(found) + x[2], readme)
-    return readme
+        place = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
+        if len(place.findall(text)) != 1:
+            raise ValueError(f"{path.name} must have one <!-- {name} --> ... place")
+        text = place.sub(lambda x, m=make: f"{x[1]}{m(found)}\n{x[2]}", text)
+    return text
 
 
 if __name__ == "__main__":
     measured = ROOT / "build" / "bench.json"
     found = json.loads(measured.read_text("utf-8")) if measured.exists() else {}
-    if missing := {"race", "memory", "training"} - found.keys():
+    if missing := {"race", "memory", "training", "nanogpt"} - found.keys():
         sys.exit(
-            f"{measured} lacks {', '.join(sorted(missing))}: run `make bench` first"
+            f"{measured} lacks {', '.join(sorted(missing))}:"
+            " run `NANOGPT=path make bench` first"
         )
-    readme = with_tables(README.read_text("utf-8"), found)
+    texts = {x: with_tables(x, x.read_text("utf-8"), found) for x in PLACES}
     KEPT.write_text(measured.read_text("utf-8"), "utf-8")
-    README.write_text(readme, "utf-8")
+    for path, text in texts.items():
+        path.write_text(text, "utf-8")

@@ -22,7 +22,8 @@ class Silent(OutputWidget):
 
 def client(notebook, **options) -> NotebookClient:
     """A client for a notebook in a new kernel; a cell may take ten minutes."""
-    made = NotebookClient(notebook, timeout=600, **options)
+    # On a busy machine a line comes in several parts; stored they are one.
+    made = NotebookClient(notebook, timeout=600, coalesce_streams=True, **options)
     made.widget_registry = {"@jupyter-widgets/output": {"OutputModel": Silent}}
     return made
 

@@ -1,11 +1,11 @@
-"""Take the README's pictures from the stored outputs of chapter 05, by cell tag."""
+"""Take two pictures of the site's first page from chapter 05, by its cells' tags."""
 
 import base64
 from pathlib import Path
 
 import nbformat
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PICTURES = {"readme-curve": "curve.png", "readme-head": "head.png"}
 
 if __name__ == "__main__":

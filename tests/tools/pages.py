@@ -24,6 +24,7 @@ from visit import FACTS, READY, accessible, differs, expected, reported, sound, 
 
 SITE = ROOT / "build" / "site"
 WITH_CODE = ("notebooks/01_attention.html", "_modules/companion/attention.html")
+SCREEN, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 800}
 REPOSITORY = os.environ.get("REPOSITORY", "")
 
 
@@ -66,6 +67,14 @@ def search(page, base) -> list[str]:
     return [] if "01 · Attention" in titles else [f"the search found {titles}"]
 
 
+def narrow(page) -> list[str]:
+    """A telephone's reader never scrolls sideways."""
+    page.set_viewport_size(PHONE)
+    wide = page.evaluate(FACTS)["wide"]
+    page.set_viewport_size(SCREEN)
+    return [f"{wide} pixels wider than a screen of {PHONE['width']}"] * (wide > 0)
+
+
 def read_page(page, name, scheme) -> tuple[dict, list[str]]:
     """An open page's facts, and what is wrong with it; in dark only what differs."""
     page.evaluate(READY)
@@ -74,7 +83,7 @@ def read_page(page, name, scheme) -> tuple[dict, list[str]]:
     wrong = differs(facts, {"theme": scheme})
     wrong += accessible(page, rules, code=name in WITH_CODE)
     if scheme == "light":
-        wrong += sound(facts)
+        wrong += sound(facts) + narrow(page)
     path = ROOT / Path(name).with_suffix(".ipynb")
     if path.is_file():
         wrong += differs(facts, expected(path)) + launches(path.stem, facts["links"])
@@ -86,8 +95,7 @@ def read_site(base, scheme) -> list[str]:
     problems, heard, pages = [], [], {}
     names = [path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html")]
     names = [name for name in names if not name.startswith(("_static/", "slides/"))]
-    size = {"width": 1280, "height": 900}
-    with visitor(base, heard, color_scheme=scheme, viewport=size) as page:
+    with visitor(base, heard, color_scheme=scheme, viewport=SCREEN) as page:
         for name in sorted(names):
             with reported(heard):
                 page.goto(base + name)

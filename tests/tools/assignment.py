@@ -10,7 +10,7 @@ import nbformat
 from execute import KERNEL
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 COURSE = ROOT / "build" / "course"
 CONFIG = ROOT / "docs" / "nbgrader_config.py"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -1,4 +1,4 @@
-"""Write the checks' own words into docs/teaching.md: `python tests/guide.py`.
+"""Write the checks' own words into docs/teaching.md: `python tests/tools/guide.py`.
 
 In the guide a comment names exercises, and for each a few pieces of the words that its
 check has for mistakes. What stands from there to `<!-- end -->` is written anew:
@@ -17,7 +17,7 @@ from unittest.mock import patch
 from companion import checks
 from companion.checks.compare import compare
 
-GUIDE = Path(__file__).parent.parent / "docs" / "teaching.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "teaching.md"
 PLACE = re.compile(r"(<!-- mistakes\n(.*?)-->\n).*?(<!-- end -->)", re.S)
 
 

@@ -2,7 +2,7 @@
 
 Each chapter is handed in as it was given out, and solved; chapter 01 also with one
 right answer that warns, damaged, and with all of nbgrader's marks lost. Chapter 01 goes
-by the README's own commands, the others by nbgrader's functions, which takes less time.
+by the guide's own commands, the others by nbgrader's functions, which takes less time.
 """
 
 import os
@@ -22,7 +22,8 @@ from nbgrader.apps.api import NbGraderAPI
 
 BIN = Path(sys.executable).parent
 BY_HAND = "01_attention"
-COMMANDS = re.findall(r"^nbgrader .*", (ROOT / "README.md").read_text("utf-8"), re.M)
+GUIDE = (ROOT / "docs" / "teaching.md").read_text("utf-8")
+COMMANDS = re.findall(r"^nbgrader .*", GUIDE, re.M)
 CHAPTERS = [path.stem for path in NOTEBOOKS]
 
 

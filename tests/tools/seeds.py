@@ -1,4 +1,4 @@
-"""Run chapters with other seeds: `python tests/seeds.py [-n N] [CHAPTER ...]`.
+"""Run chapters with other seeds: `python tests/tools/seeds.py [-n N] [CHAPTER ...]`.
 
 A line for each chapter and seed, and for each cell that raises. Nothing is written but
 what the chapters themselves keep, and that goes to a folder of its own.
@@ -17,7 +17,7 @@ from execute import client
 
 from companion.artifacts import ARTIFACTS, CACHE
 
-NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 SEED = re.compile(r"(setup\(seed=|manual_seed\()(\d+)")
 
 

@@ -1,4 +1,4 @@
-"""Run notebooks as a reader does: `python tests/browser.py [NOTEBOOK ...]`.
+"""Run notebooks as a reader does: `python tests/tools/browser.py [NOTEBOOK ...]`.
 
 JupyterLab runs each from top to bottom in Chromium. Pictures: build/browser/. Without
 a name it is all of them, and `make lab` must answer first.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from playwright.sync_api import Error, TimeoutError, sync_playwright
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "build" / "browser"
 START_SECONDS, RUN_SECONDS = 90, 600
 CHROMIUM = [
@@ -44,6 +44,7 @@ PRIVATE = (
     "JUPYTERLAB_WORKSPACES_DIR IPYTHONDIR"
 )
 NEWS = "@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+QUESTION = "@jupyterlab/apputils-extension:notification"
 NO_NEWS = '{"fetchNews": "false", "checkForUpdates": false}'
 
 NOTEBOOK = "jupyterapp.shell.currentWidget"
@@ -66,6 +67,10 @@ AT_END = f"""panel => {{
         || panel.scrollTop + panel.clientHeight >= panel.scrollHeight - 1;
 }}"""
 SHUT_DOWN = "() => jupyterapp.serviceManager.sessions.shutdownAll().then(() => true)"
+
+
+# A proxy set in the environment is not for this machine's own address.
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def copy_blank(path, folder):
@@ -92,12 +97,10 @@ def copy_blank(path, folder):
 
 def wait_for_server(server, address, log):
     """Return when the server answers; exit with its log if it does not."""
-    # A proxy set in the environment is not for this machine's own address.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + START_SECONDS
     while server.poll() is None and time.monotonic() < deadline:
         with suppress(OSError):
-            return opener.open(address, timeout=5).close()
+            return DIRECT.open(address, timeout=5).close()
         time.sleep(0.2)
     sys.exit("JupyterLab did not start:\n" + log.read_text("utf-8", "replace"))
 
@@ -120,6 +123,11 @@ def serves(folder):
         address = f"http://127.0.0.1:{port}/api/status?token={token}"
         wait_for_server(server, address, log)
         print(f"make lab: answers after {time.monotonic() - started:.1f} s", flush=True)
+        settings = f"http://127.0.0.1:{port}/lab/api/settings/{QUESTION}?token={token}"
+        with DIRECT.open(settings) as answer:
+            asked = json.load(answer)["schema"]["properties"]["fetchNews"]["default"]
+        if asked != "false":
+            sys.exit("JupyterLab will ask about its news, over the first picture")
     finally:
         if hasattr(os, "killpg"):
             os.killpg(server.pid, signal.SIGTERM)  # `make` and what it has started

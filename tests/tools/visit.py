@@ -30,7 +30,8 @@ FACTS = r"""() => {
         displays: all("mjx-container[display=true]", () => 1).length,
         unset: all(".math:not(:has(mjx-container))", () => 1).length,
         wrong: all("[data-mml-node=merror]", () => 1).length,
-        raw: words.textContent.match(/\\[a-z]+|\$[^$\n]+\$/)?.[0] ?? "",
+        raw: words.textContent.match(
+            /\\[a-z]+|\$[^$\n]+\$|Author name not set/)?.[0] ?? "",
         wide: root.scrollWidth - root.clientWidth,
         theme: root.dataset.theme,
         folded: all(".tag_hide-input details pre", code => code.checkVisibility())

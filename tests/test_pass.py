@@ -1,0 +1,156 @@
+"""A pass from tokens to logits: how much code it enters, and what it leaves behind."""
+
+import ast
+import sys
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from common import random_tokens, seeded, shaken
+
+import companion as c
+
+PACKAGE = Path(c.__file__).parent
+SIZES = {"d_vocab": 11, "context_length": 16, "d_model": 8, "n_heads": 2, "n_layers": 3}
+MODERN = {"positions": "rotary", "norm": "rms", "feed_forward": "gated"}
+
+
+def model(**options) -> c.GPT:
+    return shaken(c.GPT(c.GPTConfig(**SIZES | options), seeded()))
+
+
+def entered(call) -> set[str]:
+    """The functions of the package's own files that a call enters."""
+    codes = set()
+
+    def note(frame, event, _):
+        if event == "call" and PACKAGE in Path(frame.f_code.co_filename).parents:
+            codes.add(frame.f_code)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return {f"{Path(x.co_filename).stem}.{x.co_qualname}" for x in codes}
+
+
+def test_from_tokens_to_logits_eight_functions_are_entered():
+    gpt, tokens = model(), random_tokens(2, 5, d_vocab=11)
+    found = entered(lambda: gpt(tokens))
+    assert "models.GPT.forward" in found and len(found) <= 8, sorted(found)
+
+
+def test_with_rotary_positions_and_a_cache_it_is_ten():
+    gpt, tokens = model(**MODERN), random_tokens(2, 5, d_vocab=11)
+    cache = gpt.new_cache()
+    gpt(tokens, cache)
+    found = entered(lambda: gpt(tokens[:, :1], cache))
+    assert "cache.PreallocatedCache.append" in found and len(found) <= 10, sorted(found)
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["attention.MultiHeadAttention", "blocks.Block", "blocks.PostNormBlock",
+     "models.GPT"],
+)  # fmt: skip
+def test_a_forward_has_at_most_fifteen_lines(where):
+    module, name = where.split(".")
+    tree = ast.parse((PACKAGE / f"{module}.py").read_text("utf-8"))
+    (kind,) = (x for x in tree.body if getattr(x, "name", "") == name)
+    (forward,) = (x for x in kind.body if getattr(x, "name", "") == "forward")
+    first = forward.body[bool(ast.get_docstring(forward))]
+    assert forward.end_lineno - first.lineno + 1 <= 15
+
+
+# Each kind of cache, for so many streams.
+CACHES = {
+    "concatenating": lambda n_streams: c.ConcatenatingCache(),
+    "preallocated": lambda n_streams: c.PreallocatedCache(16),
+    "window": lambda n_streams: c.SlidingWindowCache(4, 2),
+    "int8": lambda n_streams: c.Int8Cache(16),
+    "ragged": lambda n_streams: c.RaggedCache(16, n_streams),
+}
+
+
+class Failure(Exception):
+    pass
+
+
+def fail(*_):
+    raise Failure
+
+
+def failing_places(gpt: c.GPT) -> list:
+    """Every block, which has stored its keys when it fails, and what follows them."""
+    return [*gpt.blocks, gpt.norm, gpt.unembedding]
+
+
+@torch.no_grad()
+def passes(gpt, cache, tokens, before: int, *, then=(1, 3), interrupt=None):
+    """The logits of the passes that come `then`, after one of `before` tokens."""
+    if before:
+        gpt(tokens[:, :before], cache)
+    if interrupt:
+        interrupt(cache)
+    new = tokens[:, before : before + sum(then)].split(then, 1)
+    return torch.cat([gpt(x, cache) for x in new], 1)
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("kind", CACHES)
+def test_a_pass_that_raises_leaves_the_cache_as_it_was(kind, positions):
+    """Wherever it fails, with one new token or several, on few cached tokens or many.
+
+    Seven tokens go round the window, in which the new would take the oldest's place.
+    """
+    gpt, tokens = model(positions=positions), random_tokens(2, 16, d_vocab=11)
+
+    def fails(cache, place, n_new):
+        hook, seen = place.register_forward_hook(fail), len(cache)
+        with pytest.raises(Failure):
+            gpt(tokens[:, -n_new:], cache)
+        hook.remove()
+        assert len(cache) == seen
+
+    for before, then in product((0, 1, 7), ((1, 3), (3, 1))):
+        whole = passes(gpt, CACHES[kind](2), tokens, before, then=then)
+        for place, n_new in product(failing_places(gpt), (1, 2, 4)):
+            how = {"then": then, "interrupt": partial(fails, place=place, n_new=n_new)}
+            found = passes(gpt, CACHES[kind](2), tokens, before, **how)
+            assert torch.equal(found, whole), (before, then, n_new, place)
+
+
+@pytest.mark.parametrize("kind", CACHES)
+def test_so_does_one_that_is_refused(kind):
+    """Tokens beyond the vocabulary or the context, streams that are not the cache's."""
+    gpt, tokens = model(), random_tokens(2, 16, d_vocab=11)
+    bad = [(tokens + 11, {}), (tokens.repeat(1, 2), {}), (tokens[:1, :2], {})]
+    bad += [(tokens[0], {}), (tokens[:, :2].float(), {}), (tokens[:, :2], {"last": 5})]
+
+    def refused(cache):
+        for refusable, how in bad:
+            with pytest.raises((ValueError, RuntimeError, IndexError)):
+                gpt(refusable, cache, **how)
+
+    whole = passes(gpt, CACHES[kind](2), tokens, 6)
+    found = passes(gpt, CACHES[kind](2), tokens, 6, interrupt=refused)
+    assert torch.equal(found, whole)
+
+
+def test_a_failed_first_pass_does_not_fix_the_number_of_streams():
+    gpt, tokens = model(), random_tokens(3, 6, d_vocab=11)
+
+    def fails(cache):
+        hook = gpt.norm.register_forward_hook(fail)
+        with pytest.raises(Failure):
+            gpt(tokens, cache)
+        hook.remove()
+
+    for kind in set(CACHES) - {"ragged"}:
+        whole = passes(gpt, CACHES[kind](2), tokens[:2], 0)
+        found = passes(gpt, CACHES[kind](2), tokens[:2], 0, interrupt=fails)
+        assert torch.equal(found, whole), kind

@@ -1,0 +1,350 @@
+"""Hold the page of `make explore` against PyTorch, and use it as readers do.
+
+In Chromium, without a network. Each check is also tried on pages with a fault, which it
+must find.
+"""
+
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from visit import accessible, reported, visitor
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from common import random_tokens, seeded, shaken  # noqa: E402
+
+from companion import GPT, BPETokenizer, CharTokenizer, GPTConfig  # noqa: E402
+from companion.data import tiny_shakespeare  # noqa: E402
+from companion.explore import page as written  # noqa: E402
+from companion.sampling import top_k, top_p  # noqa: E402
+
+ALPHABET = CharTokenizer("\n ,.!?:;-'&<" + "".join(map(chr, range(97, 123))))
+TEXT = "the king's own men, he said; and why should the sea be <calm & still?"[:64]
+SMALL = GPTConfig(
+    d_vocab=ALPHABET.d_vocab, context_length=64, d_model=32, n_heads=4, n_layers=3
+)
+LLAMA = {"n_kv_heads": 2, "feed_forward": "gated", "activation": "silu"}
+MODELS = {
+    "rotary, RMSNorm": {
+        "positions": "rotary", "norm": "rms", "normalize": True, "tied": False,
+        "activation": "squared_relu",
+    },
+    "learned, LayerNorm": {"activation": "gelu"},
+    "grouped, gated": LLAMA | {"positions": "alibi", "bias": False, "scaled": True},
+    "sinusoidal": {"positions": "sinusoidal", "activation": "relu"},
+    "rotary, grouped": LLAMA | {"positions": "rotary", "rotary_base": 500},
+    "none, six heads": {"positions": "none", "d_model": 48, "n_heads": 6},
+    "six heads that charge": {"positions": "alibi", "d_model": 48, "n_heads": 6},
+}  # fmt: skip
+PASS = """([texts, silent]) => texts.map(tokens => {
+    const all = run(tokens, new Set(silent), []);
+    const patterns = all[0].blocks.flatMap((_, l) => all[0].blocks[l].weights.map(
+        (_, h) => all.map(r => [...r.blocks[l].weights[h]])));
+    return [all.map(record => [...record.logits]), patterns];
+})"""
+KEPT = """([logits, name, x]) => logits.map(row => Array.from(
+    (name === "k" ? top_k : top_p)(Float32Array.from(row), x), Number.isFinite))"""
+ENCODED = "text => [words.encode(text), words.decode(words.encode(text))]"
+FOCUSED = """() => { const e = document.activeElement;
+    return e.dataset.key || e.id || e.name || e.dataset.tip || e.tagName}"""
+WANTED = """() => Array.from(
+    document.querySelectorAll("textarea, button, a, input, [tabindex]"))
+    .filter(e => e.type !== "radio" || e.checked)
+    .map(e => e.dataset.key || e.id || e.name || e.dataset.tip)"""
+STROKE = """text => {{ type(text); const began = performance.now();
+    type({}); return performance.now() - began; }}"""
+SCROLLS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def rounded(options: dict) -> GPT:
+    """A model with large weights as float16 has them, and with a visible pattern."""
+    model = GPT(replace(SMALL, engine="explicit", **options), seeded())
+    return shaken(model, 0.25).half().float()
+
+
+def passed(model, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """PyTorch's logits (t v), and the weights of all blocks' heads (h t s)."""
+    seen = []
+    hooks = [
+        block.attention.pattern.register_forward_hook(lambda *x: seen.append(x[-1][0]))
+        for block in model.blocks
+    ]
+    with torch.no_grad():
+        logits = model(tokens[None])[0]
+    for hook in hooks:
+        hook.remove()
+    return logits, torch.cat(seen)
+
+
+def compare(page, model, texts, silent=()) -> list[str]:
+    """How far the page's logits and weights are from PyTorch's."""
+    found = page.evaluate(PASS, [texts.tolist(), list(silent)])
+    far = torch.zeros(2)
+    for tokens, (logits, patterns) in zip(texts, found, strict=True):
+        ours, weights = passed(model, tokens)
+        theirs = torch.zeros_like(weights)
+        for h, rows in enumerate(patterns):
+            for t, row in enumerate(rows):
+                theirs[h, t, : len(row)] = torch.tensor(row)
+        both = (ours - torch.tensor(logits)), (weights - theirs)
+        far = torch.maximum(far, torch.stack([x.abs().max() for x in both]))
+    print(f"    logits {far[0]:.1e}, weights {far[1]:.1e}", flush=True)
+    wrong = [f"logits are off by {far[0]:.1g}"] * (not far[0] < 1e-3)
+    return wrong + [f"weights are off by {far[1]:.1g}"] * (not far[1] < 1e-4)
+
+
+def numbers(page, options, n_texts=20) -> list[str]:
+    """Logits and weights of 64 characters are PyTorch's."""
+    texts = random_tokens(n_texts, 64, d_vocab=SMALL.d_vocab)
+    texts[0] = torch.tensor(ALPHABET.encode(TEXT))
+    return compare(page, rounded(options), texts)
+
+
+def silence(page, options) -> list[str]:
+    """A silenced head is one whose columns of `to_output` are zero."""
+    model, d = rounded(options), SMALL.d_model // SMALL.n_heads
+    for layer, head in ((0, 1), (2, 3)):
+        weight = model.blocks[layer].attention.to_output.weight
+        weight.data[:, head * d : head * d + d] = 0
+        page.locator(f"[data-head='{layer}.{head}']").click()
+    wrong = compare(page, model, random_tokens(2, 64, d_vocab=38), ("0.1", "2.3"))
+    shown = torch.tensor(page.evaluate("[...records.at(-1).logits]"))
+    ours, _ = passed(model, torch.tensor(ALPHABET.encode(TEXT)))
+    if (shown - ours[-1]).abs().max() > 1e-3:
+        wrong += ["what is shown is not of the model with two silent heads"]
+    if "Silent: 2" not in page.inner_text("#effect"):
+        wrong += [f"the effect says {page.inner_text('#effect')!r}"]
+    return wrong
+
+
+def cuts(page, _) -> list[str]:
+    """top-k and top-p keep what the package's keep."""
+    logits, wrong = torch.randn(20, 38, generator=seeded()) * 3, []
+    for name, cut, knobs in (
+        ("k", top_k, (1, 2, 5, 37, 38)),
+        ("p", top_p, (0.05, 0.3, 0.5, 0.9, 0.99, 1)),
+    ):
+        for x in knobs:
+            theirs = page.evaluate(KEPT, [logits.tolist(), name, x])
+            if cut(logits, x).isfinite().tolist() != theirs:
+                wrong += [f"top-{name} of {x} keeps other tokens"]
+    return wrong
+
+
+def pairs(folder) -> list[str]:
+    """Byte-pair encoding cuts a text as the package does, and puts it together."""
+    tokenizer, wrong = BPETokenizer.train(tiny_shakespeare()[:20_000], 400), []
+    model = GPT(replace(SMALL, d_vocab=tokenizer.d_vocab, n_layers=1), seeded())
+    texts = [
+        tiny_shakespeare()[-300:],
+        "  a\n\n b's  1234!?  ",
+        "caf\u00e9 \U0001f600 aaaaaaa",
+    ]
+    with opened(folder, [], written(model, tokenizer, TEXT)) as page:
+        for text in texts:
+            ours, theirs = tokenizer.encode(text), page.evaluate(ENCODED, text)
+            if theirs != [ours, text]:
+                wrong += [f"{text!r} becomes {theirs}, not {ours}"]
+    return wrong
+
+
+def words(page, _) -> list[str]:
+    """What can't be read gets words, and the page goes on."""
+    wrong = []
+    for text, said in (
+        ("", "An empty text has no token"),
+        ("a" * 10_000, "10000 tokens are more than fit: the model sees the last 64."),
+        ("to be \N{GRINNING FACE}", "“\N{GRINNING FACE}”, character 7, is none of the"),
+        ("QUEEN", "“Q”, character 1, is none of the 38"),
+        ("to be", ""),
+    ):
+        page.fill("#box", text)
+        if (heard := page.inner_text("#trouble")) != said and said not in heard:
+            wrong += [f"{text[:9]!r} gets {heard!r}, not {said!r}"]
+    if page.evaluate("records.length") != 5:
+        wrong += ["the page does not go on after bad texts"]
+    return wrong
+
+
+def damaged(page, _) -> list[str]:
+    """A file that says that it is damaged."""
+    heard = page.inner_text("#about")
+    return [] if "The file is damaged" in heard else [f"a damaged file says {heard!r}"]
+
+
+def looks(page, _) -> list[str]:
+    """Axe finds nothing, and no width scrolls sideways."""
+    wrong = accessible(page, code=True)
+    for width in (390, 1280, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        if (n := page.evaluate(SCROLLS)) > 0:
+            wrong += [f"{width} pixels scroll sideways by {n}"]
+    return wrong
+
+
+def keyboard(page, _) -> list[str]:
+    """Tab reaches all there is; arrows choose, Enter silences, Escape stops."""
+    reached, wrong = set(), []
+    page.evaluate("document.activeElement.blur()")
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate(FOCUSED))
+    if missing := {*page.evaluate(WANTED)} - reached:
+        wrong += [f"Tab does not reach {sorted(missing)}"]
+    page.locator("[name=token]:checked").focus()
+    for key in ("ArrowLeft", "ArrowLeft"):
+        page.keyboard.press(key)
+    page.locator("[name=block]:checked").press("ArrowRight")
+    page.locator("[data-head='1.1']").press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    found = page.evaluate("[state.token, state.block, ...silenced].join(' ')")
+    if found != "61 1 1.1 1.2":
+        wrong += [f"arrows, Enter and Space lead to {found}"]
+    page.locator("[data-key=query]").press("ArrowRight")
+    if "query, 2 of 8: " not in page.inner_text("#caption"):
+        wrong += [f"an arrow in a strip says {page.inner_text('#caption')!r}"]
+    page.locator("#write").press("Enter")
+    page.wait_for_timeout(1000)
+    page.keyboard.press("Escape")
+    n = page.evaluate("tokens.length")
+    page.wait_for_timeout(400)
+    if not 66 < n == page.evaluate("tokens.length"):
+        wrong += [f"writing on has led to {n} tokens, and does not stop"]
+    return wrong
+
+
+def swap(*pairs):
+    """A fault: pieces of the page, and what stands there instead."""
+
+    def change(html: str) -> str:
+        for old, new in pairs:
+            if old not in html:
+                raise ValueError(f"the page has no {old!r}")
+            html = html.replace(old, new)
+        return html
+
+    return change
+
+
+ROTARY, LEARNED, GROUPED = list(MODELS.values())[:3]
+FAULTS = {
+    "neighbours are paired": (partial(numbers, n_texts=2), ROTARY, swap(
+        ("x[i + half]", "x[i ^ 1]"))),
+    "no scale": (partial(numbers, n_texts=2), ROTARY, swap(
+        ("p / Math.sqrt(query.length)", "p"))),
+    "no root": (partial(numbers, n_texts=2), LEARNED, swap(
+        ("p / Math.sqrt(query.length)", "p / query.length"))),
+    "another eps": (partial(numbers, n_texts=2), LEARNED, swap(
+        ('"eps": 1e-05', '"eps": 1e-02'))),
+    "no mean": (partial(numbers, n_texts=2), LEARNED, swap(
+        ("x.map(a => a - mean)", "x"))),
+    "the tanh's GELU": (partial(numbers, n_texts=2), LEARNED, swap(
+        ('"activation": "gelu"', '"activation": "gelu_tanh"'))),
+    "heads of keys alternate": (partial(numbers, n_texts=2), GROUPED, swap(
+        ("Math.floor(h * keys.length / o.n_heads)", "h % keys.length"))),
+    "the wrong gate": (partial(numbers, n_texts=2), GROUPED, swap(
+        ("activation(gate) * plain[i]", "gate * activation(plain[i])"))),
+    "the head's weights are cut": (silence, ROTARY, swap(
+        ("t && !is_silent(h)", "t - is_silent(h)"))),
+    "the next head is silent": (silence, ROTARY, swap(
+        ("h => silenced.has(`${l}.${h}`)", "h => silenced.has(`${l}.${h - 1}`)"))),
+    "one more than k": (cuts, ROTARY, swap((".slice(0, k)", ".slice(0, k + 1)"))),
+    "who crosses p is out": (cuts, ROTARY, swap(
+        ("before < p ||", "before + chances[token] < p ||"))),
+    "unknown characters are dropped": (words, ROTARY, swap(
+        ("[...text].map(c => index.get(c))",
+         "[...text].map(c => index.get(c)).filter(i => i >= 0)"))),
+    "no sum of the weights": (damaged, ROTARY, swap(("!== data.adler32", "< 0"))),
+    "pale words": (looks, ROTARY, swap(("--ink: #1d1d1b", "--ink: #bbbbbb"))),
+    "a wide table": (looks, ROTARY, swap(
+        ("#steps div { overflow-x: auto", "#steps div { "))),
+    "heads without a keyboard": (keyboard, ROTARY, swap(
+        ("<button data-head", '<button tabindex="-1" data-head'))),
+}  # fmt: skip
+CHECKS = [(numbers, options) for options in (ROTARY, LEARNED, GROUPED)]
+CHECKS += [(partial(numbers, n_texts=4), x) for x in [*MODELS.values()][3:]]
+CHECKS += [(check, ROTARY) for check in (cuts, words, looks, keyboard)]
+CHECKS += [(silence, options) for options in (ROTARY, LEARNED, GROUPED)]
+
+
+@contextmanager
+def opened(folder, heard, html, scheme="light"):
+    """The page in a browser that has no network, at 1280 pixels."""
+    path = Path(folder) / "explore.html"
+    path.write_text(html, "utf-8")
+    size = {"width": 1280, "height": 900}
+    with visitor(path.as_uri(), heard, color_scheme=scheme, viewport=size) as page:
+        page.goto(path.as_uri())
+        yield page
+
+
+def wounded(html: str) -> dict[str, str]:
+    """A file that ends too soon, one with another bit, and one without its weights."""
+    start = html.index('"weights": "') + 200
+    other = "B" if html[start] == "A" else "A"
+    return {
+        "cut": html[: len(html) - 999],
+        "changed": html[:start] + other + html[start + 1 :],
+        "empty": html[: html.index('id="model">') + 11],
+    }
+
+
+def tried(folder, name, check, options, change=lambda html: html, scheme="light"):
+    """What a check says of a page, and what the browser says."""
+    heard, html = [], change(written(rounded(options), ALPHABET, TEXT))
+    if check is damaged:
+        html = wounded(html)["changed"]
+    with opened(folder, heard, html, scheme) as page, reported(heard):
+        heard += check(page, options)
+    return [f"{name}: {words}" for words in heard]
+
+
+def key_strokes(folder) -> None:
+    """Print how long a key stroke takes with a model as large as chapter 05's."""
+    sizes = {"d_model": 128, "n_layers": 4}
+    with opened(folder, [], written(rounded(ROTARY | sizes), ALPHABET, TEXT)) as page:
+        for where, text in (
+            ("first", "'a' + text.slice(1)"),
+            ("last", "text.slice(0, -1) + 'z'"),
+        ):
+            times = [
+                page.evaluate(STROKE.format(text), TEXT[:63] + letter)
+                for letter in "abcdefghi"
+            ]
+            print(f"a key stroke, {where} of 64: {sorted(times)[4]:.0f} ms", flush=True)
+
+
+def main() -> int:
+    """Say what is wrong with the page, and which fault no check has found."""
+    started, problems = time.monotonic(), []
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        for check, options in CHECKS:
+            name = getattr(check, "__name__", "numbers")
+            print(f"{name}: {options}", flush=True)
+            problems += tried(folder, name, check, options)
+        problems += tried(folder, "looks, dark", looks, ROTARY, scheme="dark")
+        problems += pairs(folder)
+        html = written(rounded(ROTARY), ALPHABET, TEXT)
+        for name, broken in wounded(html).items():
+            with opened(folder, [], broken) as page:
+                problems += [f"{name}: {words}" for words in damaged(page, ROTARY)]
+        for name, (check, options, change) in FAULTS.items():
+            found = tried(folder, name, check, options, change)
+            print(f"fault: {name}: {(found or ['-'])[0][:90]}", flush=True)
+            problems += [f"no check has found: {name}"] * (not found)
+        key_strokes(folder)
+    print(*problems, sep="\n", end="\n" * bool(problems))
+    print(f"{len(problems)} problems, {time.monotonic() - started:.0f} s")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
