@@ -105,7 +105,7 @@ pages: site ## visit the site, the slides and `make explore`'s page in Chromium
 	$(PYTHON) tests/tools/pages.py
 	$(PYTHON) tests/tools/explore.py
 
-pictures: data ## renew the site's first pictures from chapter 05
+pictures: data ## renew the README's picture from chapter 05's model
 	$(PYTHON) tests/tools/pictures.py
 
 links: $(VENV)/ready ## put this clone's own remote into the addresses of docs/install.md

@@ -1,7 +1,8 @@
 """Put the pages of the site together in build/source/, where Sphinx reads them.
 
 The chapters lie there as they are. The cards of the first page, whose questions are the
-README's, and a page for each module are written here.
+README's, and a page for each module are written here; so is the page of chapter 05's
+model, which is trained now where it is missing.
 """
 
 import ast
@@ -10,7 +11,13 @@ from pathlib import Path
 
 from chapters import PATHS, ROOT, cover
 
+from companion.data import tiny_shakespeare
+from companion.explore import page
+from companion.notebook import trained
+from companion.tokenizers import CharTokenizer
+
 SOURCE = ROOT / "build" / "source"
+EXTRA = ROOT / "build" / "extra"
 ROW = r"^\| \d\d \| \[(.+?)\]\(notebooks/(\w+)\.ipynb\) \| (.+?) \|$"
 CARD = """\
 - [![{alt}](pictures/{name}.png)](notebooks/{name}.ipynb)
@@ -84,9 +91,13 @@ def contents() -> dict[str, bytes]:
     docs["index.md"] = docs["index.md"].replace("CHAPTERS\n", cards())
     found = {name: text.encode() for name, text in (docs | reference()).items()}
     found |= {f"notebooks/{path.name}": path.read_bytes() for path in PATHS}
-    found |= {f"pictures/{path.stem}.png": cover(path)[0] for path in PATHS}
-    pictures = ROOT.glob(".github/*.png")
-    return found | {f".github/{path.name}": path.read_bytes() for path in pictures}
+    return found | {f"pictures/{path.stem}.png": cover(path)[0] for path in PATHS}
+
+
+def explorable() -> str:
+    """The page of chapter 05's model, whose parts link to the site's chapters."""
+    tokenizer = CharTokenizer(tiny_shakespeare())
+    return page(trained(), tokenizer, chapters="notebooks/{}.html")
 
 
 def write(files: dict[str, bytes], folder: Path) -> None:
@@ -103,3 +114,4 @@ def write(files: dict[str, bytes], folder: Path) -> None:
 
 if __name__ == "__main__":
     write(contents(), SOURCE)
+    write({"explore.html": explorable().encode()}, EXTRA)

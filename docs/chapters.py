@@ -9,6 +9,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 WIDGET = "application/vnd.jupyter.widget-view+json"
 SLIDER = "*Here a running notebook has a slider.*"
+# Where a notebook and the site keep the page of one's own model.
+OURS, EXPLORE = "build/explore.html", "../explore.html"
 
 
 def figures(cell) -> list:
@@ -24,14 +26,17 @@ def alternative(output) -> str:
 def prepared(text: str):
     """A notebook for readers who can't run it.
 
-    A sentence stands for each slider, and what folds a cell says what is in it. The
-    alternative text is copied to where myst-nb looks for it.
+    A sentence stands for each slider, and what folds a cell says what is in it. A link
+    to the reader's own model leads to the site's. The alternative text is copied to
+    where myst-nb looks for it.
     """
     notebook = nbformat.reads(text, as_version=4)
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if WIDGET in output.get("data", {}):
                 output.data = {"text/markdown": SLIDER}
+            if OURS in (html := output.get("data", {}).get("text/html", "")):
+                output.data["text/html"] = html.replace(OURS, EXPLORE)
         tags = cell.metadata.get("tags", [])
         what = "a solution" if "solution" in tags else "the code of the figure"
         shown = {"code_prompt_show": f"Show {what}", "code_prompt_hide": f"Hide {what}"}

@@ -30,6 +30,7 @@ python_maximum_signature_line_length = 72
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static", "../build/npm/node_modules/mathjax/es5/tex-svg.js"]
 html_css_files = ["site.css"]
+html_extra_path = ["../build/extra"]  # the page of chapter 05's model
 mathjax_path = "tex-svg.js"
 html_favicon = "_static/icon.svg"
 html_context = {"default_mode": "auto"}
