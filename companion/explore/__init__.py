@@ -89,7 +89,9 @@ def page(model, tokenizer, text: str = TEXT, chapters: str | None = None) -> str
     html = (FOLDER / "page.html").read_text("utf-8")
     for name in re.findall(r"@(\w+\.\w+)@", html):
         html = html.replace(f"@{name}@", (FOLDER / name).read_text("utf-8"))
-    link = '<a href="' + chapters.format(r"\1") + r'">\2</a>' if chapters else r"\2"
+    # The site shows the page in a frame, which a link should leave.
+    to = '<a target="_top" href="{}">{}</a>'
+    link = to.format(chapters.format(r"\1"), r"\2") if chapters else r"\2"
     html = re.sub(r'<a href="(\d\d_\w+)">(.*?)</a>', f"<small>{link}</small>", html)
     o, n = model.config, sum(x.numel() for x in model.parameters())
     about = (
