@@ -12,7 +12,7 @@ process.
 """
 
 from .artifacts import CACHE
-from .data import batches, pack, split, tiny_shakespeare
+from .data import batches, split, tiny_shakespeare
 from .tokenizers import BPETokenizer, CharTokenizer, gpt2_tokenizer, train_bpe
 from .dates import date_batches, dates
 from .block_attention import block_attention

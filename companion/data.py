@@ -1,12 +1,10 @@
-"""Data: tiny Shakespeare, splits, packing with separators, windows and batches."""
-
-from collections.abc import Iterable
+"""Data: tiny Shakespeare, splits, windows and batches. Chapters 00 and 05."""
 
 import torch
 from torch import Tensor
 
 from .artifacts import SHAKESPEARE, find
-from .inputs import check_between, check_tensor, check_whole, shown
+from .inputs import check_between, check_tensor, check_whole
 
 
 def tiny_shakespeare() -> str:
@@ -25,21 +23,6 @@ def split(tokens: Tensor, fraction: float = 0.9) -> tuple[Tensor, Tensor]:
     if not 0 < n < len(tokens):
         raise ValueError(f"{fraction} of {len(tokens)} tokens leaves one part empty")
     return tokens[:n], tokens[n:]
-
-
-def pack(documents: Iterable[list[int]], separator: int) -> Tensor:
-    """One long row of tokens: the documents, with `separator` after each.
-
-    Without it, a window would run on from one document into the next unmarked.
-    """
-    tokens = []
-    for document in documents:
-        if isinstance(document, str):
-            raise ValueError(f"a document is {shown(document)}; encode it first")
-        tokens += [*document, separator]
-    packed = torch.tensor(tokens)
-    check_tensor("integers", "t", tokens=packed)
-    return packed
 
 
 def batches(tokens: Tensor, *, batch_size, context_length, n_steps, generator=None):

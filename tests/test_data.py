@@ -4,7 +4,7 @@ import pytest
 import torch
 from common import seeded
 
-from companion import batches, pack, split, tiny_shakespeare
+from companion import batches, split, tiny_shakespeare
 
 
 def test_tiny_shakespeare_has_its_published_size():
@@ -27,17 +27,6 @@ def test_a_split_with_an_empty_part_is_refused(fraction):
         ValueError, match=f"{fraction} of 10 tokens|fraction is {fraction}"
     ):
         split(torch.arange(10), fraction)
-
-
-def test_packed_documents_end_with_the_separator():
-    packed = pack([[5, 6], [], [7]], 0)
-    assert packed.dtype == torch.long and packed.tolist() == [5, 6, 0, 0, 7, 0]
-
-
-@pytest.mark.parametrize("documents", ["abc", ["abc"], [[1.5]], []])
-def test_documents_that_are_no_tokens_are_refused(documents):
-    with pytest.raises(ValueError, match="encode it first|must be integers"):
-        pack(documents, 0)
 
 
 def test_targets_are_the_inputs_one_token_later():

@@ -69,7 +69,10 @@ def test_a_cell_whose_output_is_ignored_is_followed_by_an_assertion():
 def test_cells_are_short_enough_to_project():
     for stem, found in CODE.items():
         texts = [cell.source.splitlines() for cell in found]
-        lengths = [sum(bool(line.strip()) for line in text) for text in texts]
+        code = [
+            [x for x in map(str.strip, text) if x and x[0] != "#"] for text in texts
+        ]
+        lengths = [*map(len, code)]
         assert statistics.median(lengths) <= 5 and max(lengths) <= 25, stem
         assert max(len(line) for text in texts for line in text) <= 88, stem
 
@@ -114,6 +117,12 @@ def test_a_cell_that_draws_is_folded_and_a_heat_map_has_its_scale():
             assert folded(cell) and "hide-input" in tags(cell), (stem, cell.source)
         if re.search(r"\.(imshow|matshow|pcolormesh)\(", cell.source):
             assert "colorbar(" in cell.source, (stem, cell.source)
+
+
+def test_a_folded_cell_says_in_its_first_line_what_it_holds():
+    """JupyterLab shows this line in the cell's place."""
+    for stem, cell in ALL_CODE:
+        assert not folded(cell) or cell.source.startswith("# "), (stem, cell.source)
 
 
 def test_no_cell_asserts_a_time():

@@ -65,7 +65,6 @@ BAD = {
         (lambda: c.split(LONG[:1]), "leaves one part empty"),
         (lambda: c.split(LONG.float()), "it must be integers (t)"),
     ],
-    "pack": [(lambda: c.pack(["ab"], 0), "encode it first")],
     "batches": [
         (lambda: c.batches(LONG, batch_size=2, context_length=100, n_steps=1), "100"),
         (lambda: c.batches(LONG, batch_size=0, context_length=4, n_steps=1), WHOLE),
