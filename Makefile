@@ -49,6 +49,7 @@ data: $(VENV)/ready ## set up: the environment, and the data in the cache
 notebooks: data ## run the notebooks and store their outputs; ONE=05_training for one
 	$(PYTHON) tests/tools/execute.py $(if $(ONE),notebooks/$(ONE).ipynb,$(NOTEBOOKS))
 
+browser: export OMP_NUM_THREADS := 1
 browser: data ## run the notebooks in JupyterLab under Chromium, with screenshots
 	$(PYTHON) tests/tools/browser.py
 

@@ -17,7 +17,9 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from multiprocessing import get_context
 from pathlib import Path
 
 from playwright.sync_api import Error, TimeoutError, sync_playwright
@@ -257,6 +259,18 @@ def chromium():
         browser.close()
 
 
+def check_alone(path):
+    """`check` in a browser and a JupyterLab of its own."""
+    # Being terminated must unwind the stack too, or the server would live on.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        copies = Path(folder, "notebooks")
+        copies.mkdir()
+        copy_blank(path, copies)
+        with jupyterlab(Path(folder)) as address, chromium() as browser:
+            return check(browser, address, path)
+
+
 def main(arguments):
     """Check the notebooks named, or all of the course; return the exit status."""
     paths = [Path(a) for a in arguments] or sorted(ROOT.glob("notebooks/*.ipynb"))
@@ -264,17 +278,12 @@ def main(arguments):
     if missing or not paths:
         sys.exit(f"no such notebook: {' '.join(missing) or 'notebooks/*.ipynb'}")
     PICTURES.mkdir(parents=True, exist_ok=True)
-    # Being terminated must unwind the stack too, or the server would live on.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        copies = Path(folder, "notebooks")
-        copies.mkdir()
-        for path in paths:
-            copy_blank(path, copies)
-        if not arguments:
+    if not arguments:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             serves(Path(folder))
-        with jupyterlab(Path(folder)) as address, chromium() as browser:
-            good = [check(browser, address, path) for path in paths]
+    # Two at a time, the later and mostly longer chapters first.
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        good = [*pool.map(check_alone, sorted(paths, reverse=True))]
     return 0 if all(good) else 1
 
 
