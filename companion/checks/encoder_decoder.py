@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
-from ..attention import MultiHeadAttention, attention, padding_mask
+from ..attention import MultiHeadAttention, attention, attention_weights, padding_mask
 from .compare import Mistake, compare, difference, draw
 
 
@@ -24,6 +24,8 @@ def shifted(answer) -> None:
         "shifted the wrong way: it reads what comes after": {"by": (-1, 1)},
         "`begin` stands at the end": lambda a, b: F.pad(a[:, :-1], (0, 1), value=b),
         "overwritten before it is copied": lambda a, b: right(a[:, :1].expand_as(a), b),
+        "the first token is lost": lambda a, b: F.pad(a[:, 1:], (1, 0), value=b),
+        "sequences are shifted, not their tokens: t is axis 1": {"by": (0, 0, 1, -1)},
         "as a column `begin` has the shape (b 1)": (RuntimeError, TypeError),
     }, "shifted: each position reads all that comes before its answer")  # fmt: skip
 
@@ -44,6 +46,10 @@ def soft_targets(answer) -> None:
         below + "the right token gets its part too": lambda v, e: (1 - e, e / v),
         above + "what is spread must be taken away": lambda v, e: (1 + e / v, e / v),
         above + "the share is divided among all": lambda v, e: (1, e),
+        above + "by V and by V - 1": lambda v, e: (1 - e + e / v, e / (v - 1)),
+        below + "the other tokens get their shares too": lambda v, e: (1 - e, 0),
+        "1 - smoothing is shared out": lambda v, e: (e + (1 - e) / v, (1 - e) / v),
+        "0.1 is the paper's: take `smoothing`": lambda v, e: (0.9 + 0.1 / v, 0.1 / v),
     }
     mistakes = {words: {"of": pair} for words, pair in pairs.items()}
     praise = "soft_targets: every token gets a share of each target"
@@ -79,6 +85,9 @@ def padded_loss(answer) -> None:
         "divided by all tokens, padding included": {"of": lambda x, k, n: k.mean()},
         "a mean of means: count tokens": {"of": lambda x, k, n: (k.sum(1) / n).mean()},
         "this is the sum: the mean is asked for": {"of": lambda x, k, n: k.sum()},
+        "divided by sequences: count tokens": {"of": lambda x, k, n: k.sum() / len(n)},
+        "the sign: it is -log": {"of": lambda x, k, n: -k.sum() / n.sum()},
+        "only the padding counts": {"of": lambda x, k, n: (x - k)[x > k].mean()},
         "the padding costs still": {"of": lambda x, k, n: x.sum() / n.sum()},
         "cut at the longest: not enough": {"of": lambda x, k, n: x[:, : max(n)].mean()},
         "a real token may cost 0": {"of": lambda x, k, n: k.sum() / (k != 0).sum()},
@@ -144,6 +153,11 @@ def read_once(answer) -> None:
         "keys are given as values too":
             {"mix": lambda q, k, v, r: attention(q, k, k, r)},
         "upside down: True is seen": {"mix": lambda q, k, v, r: attention(q, k, v, ~r)},
+        "mask before softmax: the weights no longer sum to 1":
+            {"mix": lambda q, k, v, r: attention_weights(q, k) * r @ v},
+        "the target's keys are appended: only the source answers":
+            lambda a, x, r: lambda y: a(y, torch.cat([x, y], 1),
+                                        mask=F.pad(r, (0, y.shape[1]), value=True)),
         "not divided by √d":
             {"mix": lambda q, *z: attention(q * q.shape[-1] ** 0.5, *z)},
         "the output matrix is missing": {"end": False},

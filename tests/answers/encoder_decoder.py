@@ -280,6 +280,34 @@ def head_by_head(layer, x, real):
     return look
 
 
+def appended(layer, x, real):
+    keys, values = keys_and_values(layer, x)
+
+    def look(y):
+        more = keys_and_values(layer, y)
+        both = [torch.cat(pair, 1) for pair in zip((keys, values), more, strict=True)]
+        mask = torch.nn.functional.pad(real, (0, y.shape[1]), value=True)
+        return layer(y, tuple(both), mask=mask)
+
+    return look
+
+
+def masked_late(layer, x, real):
+    keys, values = (cut(layer, part) for part in keys_and_values(layer, x))
+
+    def look(y):
+        weights = companion.attention_weights(cut(layer, layer.to_queries(y)), keys)
+        answers = (weights * real) @ values
+        return layer.to_output(answers.transpose(1, 2).flatten(2))
+
+    return look
+
+
+def half_kept(layer, x, real):
+    values = layer.to_values(x)
+    return lambda y: layer(y, (layer.to_keys(x), values), mask=real)
+
+
 class Looker:
     def __init__(self, layer, x, real):
         self.layer, self.kept, self.real = layer, keys_and_values(layer, x), real
@@ -330,6 +358,37 @@ RIGHT = [
     (checks.read_once, looker()),
 ]
 WRONG = [
+    (checks.shifted, overwritten, "the first token is lost"),
+    (
+        checks.shifted,
+        lambda a, b: torch.cat([torch.full_like(a[:1], b), a[:-1]]),
+        "sequences are shifted, not their tokens",
+    ),
+    (checks.shifted, lambda a, b: a.masked_fill(a == a, b), "it gives"),
+    (
+        checks.soft_targets,
+        lambda y, v, e: torch.eye(v)[y] * (1 - e),
+        "sum is below 1: the other tokens get their shares too",
+    ),
+    (
+        checks.padded_loss,
+        lambda z, y, n: divided(z, y, n) * n.sum() / len(n),
+        "divided by sequences: count tokens",
+    ),
+    (checks.padded_loss, lambda *case: -divided(*case), "the sign: it is -log"),
+    (
+        checks.padded_loss,
+        lambda z, y, n: losses(z, y)[~real(y, n)].mean(),
+        "only the padding counts",
+    ),
+    (
+        checks.padded_loss,
+        lambda z, y, n: divided(z, y, n).item() + 0 * z.sum(),
+        "no gradient leads back",
+    ),
+    (checks.read_once, appended, "the target's keys are appended"),
+    (checks.read_once, masked_late, "mask before softmax"),
+    (checks.read_once, half_kept, "made anew"),
     (
         checks.padded_loss,
         lambda *case: torch.tensor(divided(*case).item(), requires_grad=True),
@@ -344,8 +403,12 @@ WRONG = [
         r"b = 4: at \[0, 0\] it gives 3",
     ),
     (checks.soft_targets, by_length, "it gives"),
-    (checks.soft_targets, lambda y, v, e: right_soft(y, v, 0.1), "it gives"),
-    (checks.soft_targets, lambda y, v, e: right_soft(y, v, 1 - e), "it gives"),
+    (checks.soft_targets, lambda y, v, e: right_soft(y, v, 0.1), "take `smoothing`"),
+    (
+        checks.soft_targets,
+        lambda y, v, e: right_soft(y, v, 1 - e),
+        "1 - smoothing is shared",
+    ),
     (
         checks.padded_loss,
         lambda z, y, n: losses(z, y)[:, : n.max()].mean(),
@@ -372,7 +435,7 @@ WRONG = [
     (
         checks.soft_targets,
         lambda y, v, e: filled(y, v, e / (v - 1), 1 - e + e / v),
-        "it gives",
+        "sum is above 1: by V and by V - 1",
     ),
     (checks.soft_targets, undivided, "divided among all"),
     (checks.soft_targets, lambda y, v, e: right_soft(y, 6, e), "it stops with"),
