@@ -25,6 +25,10 @@ def text_cost(answer) -> None:
             {"times": lambda i: i},
         "the weights alone: a step looks at n keys and values too": {"keys": 0},
         "half of it: multiplication and addition are two": {"weights": 12, "keys": 2},
+        "each of 12 d_model² weights is multiplied and added: two": {"weights": 12},
+        "the feed-forward layer is missing: 8 d_model² weights more": {"weights": 8},
+        "the last step alone looks back here: every step does":
+            lambda n, d: 24 * n * d**2 + 4 * n * d,
         "a step takes 4 n d_model: for n keys and n values": {"keys": 2},
     }, praise)  # fmt: skip
 
@@ -43,10 +47,12 @@ def in_place(answer) -> None:
             raise Mistake("what is kept is copied: write `new` alone")
         return {"kept": kept, "room": room}
 
-    def right(room, n_used, new, begin=0, end=lambda n, t, s: n + t, first=None):
-        at, t = n_used + begin, new.shape[-2]
-        room[..., at : at + t, :][..., :first, :] = new[..., :first, :]
-        return room[..., : end(n_used, t, room.shape[-2]), :]
+    def right(room, n, new, begin=0, end=lambda n, t, s: n + t, first=None, old=0):
+        at, t = n + begin, new.shape[-2]
+        room[..., at + t :, :].mul_(old != "cleared")
+        place = room[..., at : at + t, :][..., :first, :]
+        place.copy_(new[..., :first, :] + place * (old == "added"))
+        return room[..., : end(n, t, room.shape[-2]), :]
 
     sizes = ((2, 3, 8, 4), 3, 2), ((1, 2, 9, 6), 4, 3), ((1, 2, 9, 6), 0, 3)
     cases = [(draw(*s), n, draw(*s[:2], t, s[3], seed=1)) for s, n, t in sizes]
@@ -57,6 +63,9 @@ def in_place(answer) -> None:
         "the whole room: its end holds no tokens": {"end": lambda n, t, s: s},
         "only one token: `new` has several": {"end": lambda n, *_: n + 1, "first": 1},
         "the new ones alone: give all that is kept": lambda room, n, new: new,
+        "the rest of `room` is changed: write `new`, and nothing else":
+            {"old": "cleared"},
+        "the next places hold anything: set them, don't add": {"old": "added"},
         "`new` may hold several tokens: slice the last axis but one": RuntimeError,
     }, "in_place: nothing kept is copied", written)  # fmt: skip
 
@@ -81,6 +90,8 @@ def place(answer) -> None:
         "the window is not moved, only the triangle is": {"window": 0},
         "a new token sees those after it": {"ahead": 99},
         "there is no window: a token sees `width` keys at most": {"back": 99},
+        "a new token sees itself, and the new ones before it":
+            {"mask": lambda m: m & (torch.arange(m.shape[1]) < m.shape[1] - len(m))},
         "one too many: the token itself is among the `width`": {"back": 1},
         "one too few: with itself a token sees `width`": {"back": -1},
         "a token does not see itself": {"ahead": -1},
@@ -110,11 +121,13 @@ def talk(answer) -> None:
         return {"tokens for `step`": handed, "answers": answers}
 
     def right(
-        step, questions, n_new, n_old=1, keep=True, newest=1, hold=True, flush=False
-    ):
+        step, questions, n_new, n_old=1, keep=True, newest=1, hold=True, flush=False,
+        turned=False,
+    ):  # fmt: skip
         text, kept, answers = [], None, []
         for question in questions:
-            new = text[max(0, len(text) - (n_old or n_new)) :] + question
+            old = text[max(0, len(text) - (n_old or n_new)) :]
+            new = question + old if turned else old + question
             kept = kept if keep else None
             text += question
             for _ in range(n_new):
@@ -137,4 +150,5 @@ def talk(answer) -> None:
         "nothing is kept between questions: it is right, and less saved":
             {"n_old": 99, "keep": False},
         "the very last token goes in too: no step needs it": {"flush": True},
+        "an answer's last token comes before the next question": {"turned": True},
     }, "talk: a conversation is one text, cut into pieces", traced)  # fmt: skip

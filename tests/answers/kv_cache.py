@@ -21,6 +21,22 @@ def zeroing_append(room, n_used, new):
     return right_append(room, n_used, new)
 
 
+def zeroed_end(room, n_used, new):
+    kept = right_append(room, n_used, new)
+    room[..., kept.shape[-2] :, :].zero_()
+    return kept
+
+
+def added(room, n_used, new):
+    room[..., n_used : n_used + new.shape[-2], :] += new
+    return room[..., : n_used + new.shape[-2], :]
+
+
+def at_the_end(room, n_used, new):
+    room[..., -new.shape[-2] :, :] = new
+    return room[..., : n_used + new.shape[-2], :]
+
+
 def with_end(end):
     """An answer that writes rightly and gives all before end(room, n_used, new)."""
 
@@ -266,6 +282,20 @@ def popped_talk(step, questions, n_new):
     return right_talk(step, questions, n_new)
 
 
+def spoken(step, questions, n_new):
+    """Every token goes in by a call of its own."""
+    kept, answers, last = None, [], []
+    for question in questions:
+        for asked in last + question:
+            token, kept = step([asked], kept)
+        answers.append([token])
+        for _ in range(n_new - 1):
+            token, kept = step([token], kept)
+            answers[-1].append(token)
+        last = [token]
+    return answers
+
+
 def bare_token(step, questions, n_new):
     kept, answers = None, []
     for question in questions:
@@ -290,10 +320,14 @@ RIGHT = [
     (checks.place, filled_place),
     (checks.talk, right_talk),
     (checks.talk, short_talk),
+    (checks.talk, spoken),
     (checks.talk, lambda *case: torch.tensor(right_talk(*case))),
 ]
 WRONG = [
-    (checks.in_place, zeroing_append, r"at room\[0, 0, 5, 0\] it gives 0"),
+    (checks.in_place, zeroing_append, "rest of `room` is changed"),
+    (checks.in_place, zeroed_end, "rest of `room` is changed"),
+    (checks.in_place, added, "set them, don't add"),
+    (checks.in_place, at_the_end, "it gives"),
     (checks.text_cost, lambda n, d: right_cost(n - 1, d) + 24 * d**2, "its own key"),
     (checks.text_cost, lambda n, d: right_cost(n, d) + 24 * d**2, "one step too many"),
     (checks.text_cost, lambda n, d: right_cost(n - 1, d), "last step is missing"),
@@ -311,6 +345,13 @@ WRONG = [
     (checks.text_cost, lambda n, d: 24 * n * d**2, "weights alone"),
     (checks.text_cost, lambda n, d: [n, d], r"it gives \[1, 8\], wanted 1568"),
     (checks.text_cost, lambda n, d: right_cost(n, d) // 2, "half of it"),
+    (
+        checks.text_cost,
+        lambda n, d: right_cost(n, d) - 12 * n * d**2,
+        "d_model² weights is",
+    ),
+    (checks.text_cost, lambda n, d: right_cost(n, d) - 16 * n * d**2, "feed-forward"),
+    (checks.text_cost, lambda n, d: 4 * n * d * (6 * d + 1), "every step does"),
     (
         checks.text_cost,
         lambda n, d: right_cost(n, d) - n * (n + 1) * d,
@@ -374,6 +415,16 @@ WRONG = [
         "each token needs its own",
     ),
     (checks.place, square_place, "a square mask"),
+    (
+        checks.place,
+        masked_by(lambda n, t, s, w: (s < n) & (s > n + t - w)),
+        "sees itself,",
+    ),
+    (
+        checks.place,
+        masked_by(lambda n, t, s, w: (s <= n + t) & ((s >= n) | (s > n + t - w))),
+        "it gives",
+    ),
     (checks.place, placed(lambda at, mask: (at, ~mask)), "not hidden"),
     (checks.place, placed(lambda at, mask: (at, mask.mT)), "columns are keys"),
     (
@@ -404,6 +455,12 @@ WRONG = [
         "at answers it gives",
     ),
     (checks.talk, flushed, "the very last token goes in too"),
+    (
+        checks.talk,
+        lambda *case: short_talk(*case, turned=True),
+        "comes before the next",
+    ),
+    (checks.talk, lambda *case: short_talk(*case, one=True), "it gives"),
     (checks.talk, last_answer_again, "the whole answer goes in again"),
     (
         checks.talk,
