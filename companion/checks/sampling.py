@@ -23,6 +23,8 @@ def dart(answer) -> None:
             lambda p, u: (p.cumsum(-1) < u).sum(),
         "the nearest end may be below": lambda p, u: (p.cumsum(-1) - u).abs().argmin(),
         "one too many: hold u against ends, not starts": {"more": 1},
+        "count the ends at or before u, not those behind it":
+            lambda p, u: (p.cumsum(-1) > u).sum(),
         "don't sort: the parts lie as given":
             lambda p, u: right(p.sort()[0].flip(0), u),
         "the parts differ: each is as wide as its chance": lambda p, u: int(u * len(p)),
@@ -68,6 +70,8 @@ def write(answer) -> None:
         "while the text is shorter than the window, length - window is negative:"
         " Python counts that from the end": {"seen": lambda s, w, n: s[len(s) - w :]},
         "show the last `window` tokens": {"seen": lambda s, w, n: s[len(s) - n :][:w]},
+        "a token drops out only where the text is longer than the window":
+            {"seen": lambda s, w, n: s[len(s) - n :][-w:]},
         "the model sees one token too few": {"seen": lambda s, w, n: s[-w:][1:] or s},
         "return only the new tokens": {"kept": lambda old, new, w: old + new},
         "where n_new is 0, [-n_new:] is the whole text":
@@ -102,6 +106,7 @@ def crossing(answer) -> None:
         "here the sum is still below p": {"place": lambda s, p: place(s, p) - 1},
         "this is the first that has to go": {"place": lambda s, p: place(s, p) + 1},
         "the nearest may be below p": {"place": lambda s, p: (s - p).abs().argmin(-1)},
+        "this is the likeliest alone": lambda c, p: c.argmax(-1),
         "sort: the likeliest come first": lambda c, p: place(c.cumsum(-1), p),
         "the sum begins with the rarest, or 1 - p stands for p": {"falling": False},
         "chances go in: no softmax": lambda c, p: right(c.softmax(-1), p),
@@ -154,6 +159,8 @@ def ending(answer) -> None:
         "append nothing to an ended text": {"ended": lambda s: [s + s[-1:]]},
         "when the best has ended, the others go on": {"stops": 1},
         "when one has ended, the others go on": {"stops": 9},
+        "the likeliest come first: sort with reverse=True":
+            {"keep": lambda b, n: sorted(b)[:n]},
         "the text's log-chance counts, not its mean":
             {"keep": lambda b, n: sorted(b, key=lambda x: -x[0] / len(x[1]))[:n]},
     }, "ending: a text that has ended waits for the others")  # fmt: skip

@@ -75,6 +75,15 @@ def in_the_prompt(after, prompt, n_new, window):
     return prompt[-n_new:]
 
 
+def always_one_less(after, prompt, n_new, window):
+    """A token drops out in each step, as if the window were full at once."""
+    seen, new = list(prompt), []
+    for _ in range(n_new):
+        new.append(after(seen[-window:]))
+        seen = [*seen[1:], new[-1]]
+    return new
+
+
 def with_a_deque(after, prompt, n_new, window):
     seen, new = deque(prompt, maxlen=window), []
     for _ in range(n_new):
@@ -272,6 +281,15 @@ def by_the_mean(after, n_beams, n_new, end):
     return beams
 
 
+def least_likely(after, n_beams, n_new, end):
+    """The least likely come first, since the sort is not reversed."""
+    beams = [(0.0, [])]
+    for _ in range(n_new):
+        longer = [new for beam in beams for new in waits(after, beam, end)]
+        beams = sorted(longer)[:n_beams]
+    return beams
+
+
 def by_index(after, n_beams, n_new, end):
     beams = [(0.0, [])]
     for _ in range(n_new):
@@ -317,6 +335,10 @@ RIGHT = [
     (checks.ending, by_index),
 ]
 WRONG = [
+    (checks.dart, lambda p, u: (ends(p) > u).sum(), "not those behind it"),
+    (checks.write, always_one_less, "longer than the window"),
+    (checks.crossing, lambda c, p: c.argmax(-1), "the likeliest alone"),
+    (checks.ending, least_likely, "reverse=True"),
     (checks.crossing, lambda c, p: place(c, p) + 1, "how many stay"),
     (checks.dart, lambda p, u: float(right_dart(p, u)), "a whole number is wanted"),
     (checks.dart, lambda p, u: p.argmax(), "the dart decides"),
