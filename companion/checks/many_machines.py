@@ -20,48 +20,55 @@ def ring_seconds(answer) -> None:
             {"cable": lambda found: min(found[:-1])},
         "half of it: the sums go round as well": {"turns": lambda p: p - 1},
         "2 p turns: a part passes p - 1 neighbours": {"turns": lambda p: 2 * p},
-        "all bytes in one turn, or p turns: p - 1 add up, and p - 1 hand round":
+        "n_bytes once through the slowest cable: it carries 2 (p - 1) of p parts":
             {"turns": lambda p: p},
+        "a mean cable: all wait for the slowest": {"cable": lambda x: sum(x) / len(x)},
+        "bandwidths are in bytes: no factor 8": {"turns": lambda p: 16 * (p - 1)},
         "one turn: there are 2 (p - 1)": {"turns": lambda p: 1},
         "a message is a part, n_bytes / p": {"part": 1},
     }, "ring_seconds: 2 (p - 1) messages of a part, by the slowest cable")  # fmt: skip
 
 
 def columns(answer) -> None:
-    """`answer(d_model, n_heads, n_kv_heads, rank, p)`: (first, end) twice."""
+    """`answer(W_Q, W_K, n_heads, n_kv_heads, rank, p)`: a rank's columns of both."""
 
-    def pair(width, rank, p):
-        part = width // p
-        return rank * part, rank * part + part
+    def case(d, h, n, *at):
+        return draw(d * h, d * h), draw(d * h, d * n, seed=1), h, n, *at
 
-    def right(d, h, n, *at, keys=lambda d, h, n, *at: pair(n * d // h, *at)):
-        return pair(d, *at), keys(d, h, n, *at)
+    def right(Q, K, h, n, rank, p, keys=None, less=0, d=None):
+        d, first, end = d or Q.shape[1] // h, rank * h // p, (rank + 1) * h // p
+        own = keys(rank, p, n, h) if keys else (first * n // h, (end * n - 1) // h + 1)
+        both = (Q, first, end), (K, *own)
+        return [x[:, round(i * d) : round(j * d) - less] for x, i, j in both]
 
-    def whole(answer, d_model, n_heads, n_kv_heads, rank, p):
-        found = answer(d_model, n_heads, n_kv_heads, rank, p)
-        if any(isinstance(x, float) for pair in found for x in pair):
-            raise Mistake("a column is a whole number: divide by `//`")
-        return found
+    def two(answer, W_Q, W_K, n_heads, n_kv_heads, rank, p):
+        if len(found := [*answer(W_Q, W_K, n_heads, n_kv_heads, rank, p)]) != 2:
+            raise Mistake("give two matrices: columns of W_Q, and columns of W_K")
+        return dict(zip(("W_Q's columns", "W_K's columns"), found, strict=True))
 
-    cases = [(24, 6, 2, 1, 2), (96, 8, 4, 3, 4), (40, 10, 5, 0, 5), (60, 12, 6, 2, 3)]
+    cases = [case(4, 6, 2, 1, 2), case(2, 12, 4, 2, 4), case(6, 8, 4, 5, 8)]
+    cases += [case(5, 6, 3, 0, 3), case(4, 8, 2, 1, 4)]
     praise = "columns: its heads of queries, and the heads of keys that they share"
     compare(answer, right, cases, {
         "keys have n_kv_heads heads: their matrix is narrower":
-            {"keys": lambda d, h, n, *at: pair(d, *at)},
-        "the keys' columns are not cut: each rank needs those of its own heads":
-            {"keys": lambda d, h, n, *at: (0, n * d // h)},
-        "these are heads: each has d_model / n_heads columns":
-            lambda d, h, n, *at: (pair(h, *at), pair(n, *at)),
-        "the keys' are heads: each has d_model / n_heads columns":
-            {"keys": lambda d, h, n, *at: pair(n, *at)},
+            {"keys": lambda rank, p, n, h: (rank * h / p, (rank + 1) * h / p)},
+        "the keys' columns are not cut: each rank needs those that its queries ask":
+            {"keys": lambda rank, p, n, h: (0, n)},
+        "these are heads: each has d_model / n_heads columns": {"d": 1},
+        "more ranks than heads of keys: neighbours keep the same one":
+            {"keys": lambda rank, p, n, h: (rank * (n // p), (rank + 1) * (n // p))},
+        "more ranks than heads of keys: neighbours keep a whole one, not each a part":
+            {"keys": lambda rank, p, n, h: (rank * n / p, (rank + 1) * n / p)},
+        "neighbours share a head: rank r doesn't ask head r modulo n_kv_heads":
+            {"keys": lambda rank, p, n, h: (rank % n, rank % n + max(1, n // p))},
+        "there may be fewer heads of keys than ranks": IndexError,
+        "these are rows: a feature is a column, as in x W_Q":
+            lambda Q, K, *how: [x.mT for x in right(Q.mT, K.mT, *how)],
         "first the queries' columns, then the keys'": lambda *case: right(*case)[::-1],
-        "ranks count from 0": lambda d, h, n, r, p: right(d, h, n, r + 1, p),
-        "the end is the first column that is no longer there":
-            lambda *case: [(first, end - 1) for first, end in right(*case)],
-        "first and number: give first and end":
-            lambda *case: [(first, end - first) for first, end in right(*case)],
-        "give two pairs of numbers, (first, end) twice": TypeError,
-    }, praise, whole)  # fmt: skip
+        "ranks count from 0": lambda *case: right(*case[:4], case[4] + 1, case[5]),
+        "the end is the first column that is no longer there": {"less": 1},
+        "columns are counted in whole numbers: divide by `//`": TypeError,
+    }, praise, two)  # fmt: skip
 
 
 def parts(answer) -> None:
@@ -98,6 +105,7 @@ def parts(answer) -> None:
             {"share": lambda rank, p: rank == 1},
         "a p-th of the bias: every rank adds that, or one adds it all":
             {"share": lambda rank, p: (rank == 0) / p},
+        "there may be one rank alone, so let rank 0 add the bias": IndexError,
     }, "parts: the bias once, however many ranks", added)  # fmt: skip
 
 
@@ -108,9 +116,15 @@ def equal_work(answer) -> None:
         return [(rank, 2 * p - 1 - rank) for rank in range(p)]
 
     def in_order(answer, p):
-        """The pairs, sorted, and what each has to compute."""
-        pairs = sorted(sorted(pair) for pair in answer(p))
-        return {"blocks": [sum(pair) + 2 for pair in pairs], "pairs": pairs}
+        """The pairs, sorted; a Mistake where a piece is missing, or work is uneven."""
+        pairs = sorted(sorted(map(float, pair)) for pair in answer(p))
+        if [len(pair) for pair in pairs] != [2] * p:
+            raise Mistake("give p pairs, two pieces for each rank", pairs)
+        if missing := {*range(2 * p)} - {piece for pair in pairs for piece in pair}:
+            raise Mistake(f"nobody has piece {min(missing)}", pairs)
+        if len({*(blocks := [round(sum(pair)) + 2 for pair in pairs])}) > 1:
+            raise Mistake(f"the ranks compute {blocks} blocks", pairs)
+        return pairs
 
     praise = "equal_work: an early piece and a late one, 2 p + 1 blocks for each rank"
     compare(answer, right, [(1,), (2,), (5,), (8,)], {
@@ -120,5 +134,5 @@ def equal_work(answer) -> None:
             lambda p: [(rank, rank + p) for rank in range(p)],
         "pieces are counted from 0": lambda p: [(r + 1, 2 * p - r) for r in range(p)],
         "there are 2 p pieces": lambda p: [(rank, p - 1 - rank) for rank in range(p)],
-        "give a list of pairs, one for each rank": TypeError,
+        "give a list of pairs, one for each rank": (TypeError, ValueError),
     }, praise, in_order)  # fmt: skip

@@ -12,16 +12,19 @@ def right_seconds(n_bytes, bandwidths):
     return seconds
 
 
-def right_columns(d_model, n_heads, n_kv_heads, rank, p):
-    d_head = d_model // n_heads
-    heads = torch.arange(n_heads).chunk(p)[rank] * d_head
-    keys = torch.arange(n_kv_heads).chunk(p)[rank] * d_head
-    return [(int(x[0]), int(x[-1]) + d_head) for x in (heads, keys)]
+def right_columns(W_Q, W_K, n_heads, n_kv_heads, rank, p):
+    d_head = W_Q.shape[1] // n_heads
+    queries, keys = W_Q.split(d_head, 1), W_K.split(d_head, 1)
+    own = torch.arange(n_heads).chunk(p)[rank].tolist()
+    asked = sorted({head // (n_heads // n_kv_heads) for head in own})
+    return torch.cat([queries[i] for i in own], 1), torch.cat(
+        [keys[i] for i in asked], 1
+    )
 
 
 def columns(keys):
-    def answer(d, h, n_kv, rank, p):
-        return right_columns(d, h, n_kv, rank, p)[0], keys(d, h, n_kv, rank, p)
+    def answer(W_Q, W_K, h, n, rank, p):
+        return right_columns(W_Q, W_K, h, n, rank, p)[0], keys(W_K, h, n, rank, p)
 
     return answer
 
@@ -41,7 +44,16 @@ RIGHT = [
         lambda n, found: torch.tensor(2 * (1 - 1 / len(found)) * n / min(found)),
     ),
     (checks.columns, right_columns),
-    (checks.columns, lambda *case: [[*pair] for pair in right_columns(*case)]),
+    (checks.columns, lambda *case: [*right_columns(*case)]),
+    (checks.columns, lambda *case: (x.clone() for x in right_columns(*case))),
+    (
+        checks.columns,
+        columns(
+            lambda K, h, n, r, p: K[:, r * n // p * (d := K.shape[1] // n) :][
+                :, : max(1, n // p) * d
+            ]
+        ),
+    ),
     (checks.parts, right_parts),
     (checks.parts, lambda *case: torch.stack(right_parts(*case))),
     (
@@ -86,7 +98,7 @@ WRONG = [
         lambda n, found: 2 * (len(found) - 1) * n / min(found),
         "a message is a part",
     ),
-    (checks.ring_seconds, lambda n, found: n / min(found), "p turns"),
+    (checks.ring_seconds, lambda n, found: n / min(found), "n_bytes once through"),
     (
         checks.ring_seconds,
         lambda n, found: sum(
@@ -101,54 +113,6 @@ WRONG = [
     ),
     (checks.ring_seconds, lambda n, found: n / len(found) / min(found), "one turn"),
     (checks.ring_seconds, lambda n, found: print(n), "is there a `return`"),
-    (
-        checks.columns,
-        columns(lambda d, h, n_kv, r, p: (r * d // p, (r + 1) * d // p)),
-        "narrower",
-    ),
-    (
-        checks.columns,
-        lambda *case: [(a / 1, b / 1) for a, b in right_columns(*case)],
-        "divide by `//`",
-    ),
-    (checks.columns, columns(lambda d, h, n_kv, r, p: (0, n_kv * d // h)), "not cut"),
-    (
-        checks.columns,
-        columns(
-            lambda d, h, n_kv, r, p: (
-                r * n_kv // p * (d // n_kv),
-                (r + 1) * n_kv // p * (d // n_kv),
-            )
-        ),
-        "narrower",
-    ),
-    (checks.columns, lambda *case: right_columns(*case)[::-1], "first the queries'"),
-    (
-        checks.columns,
-        lambda *case: [slice(*each) for each in right_columns(*case)],
-        "two pairs of numbers",
-    ),
-    (checks.columns, lambda *case: sum(right_columns(*case), ()), "two pairs"),
-    (
-        checks.columns,
-        columns(lambda d, h, n_kv, r, p: (r * n_kv // p, (r + 1) * n_kv // p)),
-        "the keys' are heads",
-    ),
-    (
-        checks.columns,
-        lambda d, h, n_kv, r, p: right_columns(d, h, n_kv, (r + 1) % p, p),
-        "wanted",
-    ),
-    (
-        checks.columns,
-        lambda *case: [(a, b - 1) for a, b in right_columns(*case)],
-        "no longer there",
-    ),
-    (
-        checks.columns,
-        lambda *case: [(a, b - a) for a, b in right_columns(*case)],
-        "give first and end",
-    ),
     (
         checks.parts,
         lambda xs, ws, bias: [y + bias for y in products(xs, ws, bias)],
@@ -194,27 +158,167 @@ WRONG = [
     (checks.equal_work, lambda p: [(2 * r, 2 * r + 1) for r in range(p)], "neighbours"),
     (checks.equal_work, lambda p: [(r, r + p) for r in range(p)], "every p-th"),
     (checks.equal_work, lambda p: [(r + 1, 2 * p - r) for r in range(p)], "from 0"),
-    (checks.equal_work, lambda p: [(r, r) for r in range(p)], r"at blocks\[0\]"),
+    (checks.equal_work, lambda p: [(r, r) for r in range(p)], "nobody has piece"),
     (checks.equal_work, lambda p: [*range(2 * p)], "a list of pairs"),
     (
         checks.equal_work,
         lambda p: [(r, 2 * p - 0.5 - r) for r in range(p)],
-        r"at blocks\[0\]",
+        "nobody has piece",
     ),
     (
         checks.equal_work,
         lambda p: [(r, 2 * p - r) for r in range(p)],
-        r"at blocks\[0\]",
+        "nobody has piece",
     ),
     (
         checks.equal_work,
         lambda p: [(r, p - 1 - r) for r in range(p)],
         "there are 2 p pieces",
     ),
-    (checks.equal_work, lambda p: [range(2 * p)] + [()] * (p - 1), r"at blocks\[0\]"),
+    (
+        checks.equal_work,
+        lambda p: [range(2 * p)] + [()] * (p - 1),
+        "two pieces for each rank",
+    ),
     (
         checks.equal_work,
         lambda p: [(r, p + (r + 1) % p) for r in range(p)],
-        r"at blocks\[0\] it gives 8, wanted 11",
+        r"the ranks compute \[8, 10, 12, 14, 11\] blocks",
+    ),
+    (checks.columns, columns(lambda K, h, n, r, p: K), "not cut"),
+    (
+        checks.columns,
+        lambda Q, K, h, n, r, p: [
+            x[:, r * Q.shape[1] // p :][:, : Q.shape[1] // p] for x in (Q, K)
+        ],
+        "narrower",
+    ),
+    (
+        checks.columns,
+        lambda Q, K, h, n, r, p: (
+            Q[:, r * h // p : (r + 1) * h // p],
+            K[:, r * h // p * n // h : ((r + 1) * h // p * n - 1) // h + 1],
+        ),
+        "these are heads",
+    ),
+    (
+        checks.columns,
+        columns(
+            lambda K, h, n, r, p: K[
+                :, r * (n // p) * K.shape[1] // n : (r + 1) * (n // p) * K.shape[1] // n
+            ]
+        ),
+        "neighbours keep the same one",
+    ),
+    (
+        checks.columns,
+        lambda Q, K, h, n, r, p: [x.chunk(p, 1)[r] for x in (Q, K)],
+        "neighbours keep a whole one",
+    ),
+    (
+        checks.columns,
+        columns(lambda K, h, n, r, p: K.split(K.shape[1] // n, 1)[r]),
+        "fewer heads of keys than ranks",
+    ),
+    (
+        checks.columns,
+        columns(
+            lambda K, h, n, r, p: torch.cat(
+                K.split(K.shape[1] // n, 1)[r % n :][: max(1, n // p)], 1
+            )
+        ),
+        "modulo n_kv_heads",
+    ),
+    (
+        checks.columns,
+        lambda Q, K, *how: [x.T for x in right_columns(Q.T, K.T, *how)],
+        "these are rows",
+    ),
+    (checks.columns, lambda *case: right_columns(*case)[::-1], "first the queries'"),
+    (
+        checks.columns,
+        lambda *case: [x[:, :-1] for x in right_columns(*case)],
+        "no longer there",
+    ),
+    (checks.columns, lambda *case: right_columns(*case)[0], "give two matrices"),
+    (checks.columns, lambda *case: print(len(case)), "is there a `return`"),
+    (
+        checks.columns,
+        lambda Q, K, h, n, r, p: (Q[:, r * Q.shape[1] / p :], K),
+        "whole numbers: divide",
+    ),
+    (
+        checks.columns,
+        lambda Q, K, h, n, r, p: [x[:, r::p] for x in right_columns(Q, K, h, n, r, p)],
+        "at W_Q's columns the shape is",
+    ),
+    (
+        checks.columns,
+        lambda Q, K, h, n, r, p: [
+            x[:, (r + 1) * x.shape[1] // p : (r + 2) * x.shape[1] // p]
+            if x is Q
+            else K[
+                :,
+                ((r + 1) * h // p * n // h) * K.shape[1] // n : (
+                    ((r + 2) * h // p * n - 1) // h + 1
+                )
+                * K.shape[1]
+                // n,
+            ]
+            for x in (Q, K)
+        ],
+        "ranks count from 0",
+    ),
+    (
+        checks.ring_seconds,
+        lambda n, b: right_seconds(n, b) * min(b) * len(b) / sum(b),
+        "a mean cable",
+    ),
+    (checks.ring_seconds, lambda n, b: 8 * right_seconds(n, b), "no factor 8"),
+    (checks.ring_seconds, lambda n, b: n / min(b), "carries 2 .p - 1. of p parts"),
+    (
+        checks.parts,
+        lambda xs, ws, b: [
+            y + b * (r == len(xs) - 2) for r, y in enumerate(products(xs, ws, b))
+        ],
+        "there may be only rank 0",
+    ),
+    (
+        checks.parts,
+        lambda xs, ws, b: [
+            y + [0 * b, b][r == 1] + 0 * xs[1].sum()
+            for r, y in enumerate(products(xs, ws, b))
+        ],
+        "so let rank 0 add the bias",
+    ),
+    (
+        checks.parts,
+        lambda xs, ws, b: [x @ w - b for x, w in zip(xs, ws, strict=True)],
+        "parts: for ",
+    ),
+    (
+        checks.equal_work,
+        lambda p: [(r, 2 * p - 2 - r) for r in range(p)],
+        "nobody has piece",
+    ),
+    (
+        checks.equal_work,
+        lambda p: [(r, p + r // 2) for r in range(p)],
+        "nobody has piece",
+    ),
+    (
+        checks.equal_work,
+        lambda p: {r: (r, 2 * p - 1 - r) for r in range(p)},
+        "list of pairs",
+    ),
+    (
+        checks.equal_work,
+        lambda p: [[r for r in range(p)], [2 * p - 1 - r for r in range(p)]],
+        "two pieces for each rank",
+    ),
+    (
+        checks.equal_work,
+        lambda p: (([r], [2 * p - 1 - r]) for r in range(p)),
+        "list of pairs",
     ),
 ]
