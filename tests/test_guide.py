@@ -1,16 +1,23 @@
 """The teacher's guide agrees with the notebooks, with the checks and with itself."""
 
+import math
 import re
-import subprocess
-import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import guide
 import nbformat
 import pytest
+import torch
+
+import companion
+from companion import published
 
 ROOT = Path(__file__).parent.parent
 TEXT = guide.GUIDE.read_text("utf-8")
+QUIZZES = guide.GUIDE.with_name("quizzes.md").read_text("utf-8")
+PROJECTS = guide.GUIDE.with_name("projects.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
 NOTEBOOKS = {
     path.stem: nbformat.read(path, as_version=4).cells
@@ -94,10 +101,76 @@ def test_the_parts_that_are_recommended_exist():
         assert re.search(rf"^##+ {re.escape(heading)}$", prose, re.M), (stem, heading)
 
 
-def test_the_programs_of_the_self_test_print_their_answers():
-    blocks = re.findall(r"```(\w+)\n(.*?)```", TEXT.replace("\n   ", "\n"), re.S)
-    programs = [code for kind, code in blocks if kind == "python"]
-    answers = [answer for kind, answer in blocks if kind == "text"]
-    how = {"capture_output": True, "text": True}
-    done = [subprocess.run([sys.executable, "-c", code], **how) for code in programs]
-    assert len(programs) == 3 and [each.stdout for each in done] == answers
+def blocks(text: str, kind: str) -> list[str]:
+    """The code of a page, also that of a list, which is three spaces further in."""
+    return re.findall(rf"```{kind}\n(.*?)```", text.replace("\n   ", "\n"), re.S)
+
+
+def printed(program: str) -> str:
+    with redirect_stdout(StringIO()) as out:
+        exec(program, {})
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("text, n", [(TEXT, 3), (QUIZZES, 9)], ids=["guide", "quizzes"])
+def test_the_programs_print_their_answers(text, n):
+    programs = blocks(text, "python")
+    assert len(programs) == n and [*map(printed, programs)] == blocks(text, "text")
+
+
+def test_every_chapter_has_a_quiz_of_five_questions_with_answers():
+    asked = re.split(r"^#(?=# \d\d · )", QUIZZES, flags=re.M)[1:]
+    titles = [cells[0].source.splitlines()[0] for cells in NOTEBOOKS.values()]
+    assert [quiz.splitlines()[0] for quiz in asked] == titles
+    for quiz, stem in zip(asked, NOTEBOOKS, strict=True):
+        parts = quiz.split(f"<details><summary>Answers to {stem[:2]}</summary>\n\n")
+        for part in parts:
+            assert re.findall(r"^(\d)\. ", part, re.M) == [*"12345"], stem
+        assert len(parts) == 2 and parts[1].strip().endswith("</details>"), stem
+
+
+def test_the_sums_of_the_quizzes_are_right():
+    sums = re.findall(r"`([^`\n]+)` =\s(-?[\d,]*\.?\d+)", QUIZZES)
+    assert len(sums) == QUIZZES.count("` = ") + QUIZZES.count("` =\n") > 40
+    for code, told in sums:
+        digits = len(told.partition(".")[2])
+        assert f"{eval(code, {'math': math}):,.{digits}f}" == told, code
+
+
+def projects() -> list[str]:
+    _, own, last = re.split("^## ", PROJECTS, flags=re.M)
+    return [own, last]
+
+
+def test_a_project_is_short():
+    assert all(len(project.splitlines()) <= 120 for project in projects())
+
+
+def test_the_project_in_the_middle_runs_as_printed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    program = "".join(blocks(projects()[0], "python"))
+    every = "dict.fromkeys(paragraphs))"
+    shorter = {"n_steps = 400": "n_steps = 2", every: f"{every}[:6000]"}
+    for long, short in shorter.items():
+        assert program.count(long) == 1
+        program = program.replace(long, short)
+    exec(program, {})
+    assert "\nThe " in capsys.readouterr().out
+    assert {path.name for path in Path("build").iterdir()} == {
+        "explore.html",
+        "mine.safetensors",
+    }
+
+
+def test_the_final_project_s_test_counts_by_the_character(monkeypatch, capsys):
+    tokenizer = companion.CharTokenizer(companion.tiny_shakespeare())
+
+    def blind(tokens):  # all are equally likely
+        return torch.zeros(*tokens.shape, tokenizer.d_vocab)
+
+    monkeypatch.setattr(published, "load_smollm2", lambda: (blind, tokenizer))
+    program = blocks(projects()[1], "python")[0]
+    assert len(program.splitlines()) <= 25
+    exec(program, {})
+    told = f"{math.log(65):.4f} nats a character: fail\n"
+    assert capsys.readouterr().out == told
