@@ -3,7 +3,7 @@
 import torch
 
 from ..cache import quantize
-from .compare import Mistake, compare, difference, draw
+from .compare import Mistake, compare, difference, draw, listed
 from .watch import Watch
 
 
@@ -27,6 +27,8 @@ def blocks_in_use(answer) -> None:
             lambda n, lengths, size: right(n, lengths, size, -(-n // size)),
         "the last block of a talk counts, however few tokens it holds":
             lambda n, talks, size: right(n, [x // size * size for x in talks], size),
+        "shared tokens that fill no block are missing: each talk keeps its own":
+            lambda n, talks, size: right(n, [x - n % size for x in talks], size),
         "the shared blocks are left out: they are in use, once":
             lambda n, lengths, size: right(n, lengths, size) - n // size,
     }, praise)  # fmt: skip
@@ -42,8 +44,8 @@ def int8(answer) -> None:
     def watched(answer, x):
         with Watch() as watch:
             found = answer(x)
-        eight = any(made.dtype == torch.int8 for _, made in watch.made)
-        if not eight and x.dim() > 1 and not difference(found, right(x)):
+        eight = sum(y.numel() for _, y in watch.made if y.dtype == torch.int8)
+        if eight < x.numel() and x.dim() > 1 and not difference(found, right(x)):
             raise Mistake("no integer of 8 bits is made: `.to(torch.int8)`")
         return found
 
@@ -52,9 +54,13 @@ def int8(answer) -> None:
     compare(answer, right, cases, {
         "the largest becomes 128, which wraps to -128: divide by 127": {"steps": 128},
         "by 255, but 8 bits go from -128 to 127": {"steps": 255, "whole": torch.round},
+        "by 128, but 8 bits go up to 127": {"steps": 128, "whole": torch.round},
         "cut off up to a whole scale away: round them": {"whole": torch.Tensor.char},
+        "rounded down: round to the nearest": {"whole": torch.floor},
         "one scale for all vectors: a large one spoils the small ones":
             lambda x: right(x.flatten()).view(x.shape),
+        "a scale for each place: take the largest over the last axis":
+            lambda x: right(x.movedim(0, -1)).movedim(-1, 0),
         "the largest by sign: take the absolute value first": {"of": torch.clone},
         "only -1, 0 and 1 are left: divide the largest by 127": {"steps": 1},
         "these are the integers: multiply by the scale": lambda x: quantize(x)[0],
@@ -97,10 +103,13 @@ def schedule(answer) -> None:
 
     def on_a_machine(answer, queue, n_rows):
         machine = Machine(queue, n_rows)
-        found = answer(machine.admit, machine.step, queue, n_rows)
-        return {"answers": found, "passes": machine.passes}
+        found = listed(answer(machine.admit, machine.step, queue, n_rows))
+        parts = found if isinstance(found, list | tuple) else []
+        lengths = [len(x) if hasattr(x, "__len__") else 0 for x in parts]
+        said = {"lengths of the answers": lengths, "answers": found}
+        return {**said, "passes": machine.passes}
 
-    def right(admit, step, queue, n_rows, least=1, together=False, late=False):
+    def right(admit, step, queue, n_rows, least=1, together=False, late=False, over=0):
         answers, rows, todo = [[] for _ in queue], [None] * n_rows, [*enumerate(queue)]
         while todo or any(i is not None for i in rows):
             free = [row for row in range(n_rows) if rows[row] is None]
@@ -117,7 +126,7 @@ def schedule(answer) -> None:
             for row, i in enumerate(rows):
                 if i is not None:
                     answers[i].append(new[row])
-                    if len(answers[i]) >= queue[i][1]:
+                    if len(answers[i]) >= queue[i][1] + over:
                         rows[row] = None
         return answers
 
@@ -126,7 +135,10 @@ def schedule(answer) -> None:
     cases += [([], 2), ([([3], 4)], 1), ([([3], 6), ([2], 2)], 2)]
     compare(answer, right, cases, {
         "an answer of one token got two: it ended with its prompt": {"least": 0},
+        "the token that `admit` returns counts: n in all": {"least": 0, "over": 1},
         "rows wait for the slowest: a free row takes the next": {"together": True},
+        "one after the other: a pass is for all rows":
+            lambda *c: right(c[0], lambda x: c[1](x + [None] * (c[3] - 1)), c[2], 1),
         "an answer of one token leaves its row free at once: ask the queue again, with"
         " `while` in place of `if`": {"late": True},
         "the first token, which `admit` returns, is missing":
@@ -159,9 +171,12 @@ def guess_chances(answer) -> None:
         "what is drawn from doesn't sum to 1: divide it by its sum":
             {"anew": lambda p, q: (p - q).clamp(min=0)},
         "a chance above 1: min(1, p / q)": {"kept": torch.div},
+        "min(p, q) is to be guessed and kept: divide it by q": {"kept": torch.minimum},
         "p and q are exchanged: keep with min(1, p / q)":
             {"kept": lambda p, q: keep(q, p)},
         "draw from where p lies above q, not below": {"anew": lambda p, q: more(q, p)},
+        "where q lies above p nothing is drawn anew: clamp(min=0)":
+            {"anew": lambda p, q: (p - q).abs() / (p - q).abs().sum()},
         "this is the chance not to keep a guess": {"kept": lambda p, q: 1 - keep(p, q)},
         "the guesses' logits are divided by t, the text's aren't":
             lambda logits, guesses, t: right(logits, guesses, t, ours=t),

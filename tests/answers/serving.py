@@ -20,6 +20,31 @@ def by_128(x):
     return (x / scale).round().short().to(torch.int8) * scale
 
 
+def by_128_in_floats(x):
+    scale = x.abs().amax(-1, keepdim=True) / 128
+    return (x / scale).round() * scale
+
+
+def with_a_decoy(x):
+    torch.zeros(1, dtype=torch.int8)
+    return right_int8(x, x.dtype)
+
+
+def vector_by_vector(x):
+    vectors = [right_int8(vector) for vector in x.reshape(-1, x.shape[-1])]
+    return torch.stack(vectors).view(x.shape)
+
+
+def down(x):
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return (x / scale).floor().to(torch.int8) * scale
+
+
+def of_the_first_axis(x):
+    scale = x.abs().amax(0) / 127
+    return (x / scale).round().to(torch.int8) * scale
+
+
 def by_255(x):
     scale = x.abs().amax(-1, keepdim=True) / 255
     return (x / scale).round() * scale
@@ -84,7 +109,7 @@ def wrong_chances(kept=None, anew=None):
     return answer
 
 
-def serve(least=1, together=False, again=True, skip_first=False):
+def serve(least=1, together=False, again=True, skip_first=False, over=0):
     """A loop over the states of rows, with the faults that are asked for."""
 
     def loop(admit, step, queue, n_rows):
@@ -113,7 +138,7 @@ def serve(least=1, together=False, again=True, skip_first=False):
                     continue
                 i = states[row]
                 answers[i].append(token)
-                if len(answers[i]) >= queue[i][1]:
+                if len(answers[i]) >= queue[i][1] + over:
                     states[row] = None
         return [answers[i][int(skip_first) :] for i in range(len(queue))]
 
@@ -140,6 +165,14 @@ def too_short(admit, step, queue, n_rows):
     return step([None])
 
 
+def first_tokens(admit, step, queue, n_rows):
+    return [[admit(prompt, i % n_rows)] for i, (prompt, _) in enumerate(queue)]
+
+
+def lazily(admit, step, queue, n_rows):
+    return (torch.tensor(each) for each in serve()(admit, step, queue, n_rows))
+
+
 def stale(admit, step, queue, n_rows):
     return [step([0] * n_rows) for prompt, _ in queue if admit(prompt, 0)]
 
@@ -162,7 +195,9 @@ def endless(admit, step, queue, n_rows):
 
 RIGHT = [
     (checks.schedule, serve()),
+    (checks.schedule, lazily),
     (checks.int8, right_int8),
+    (checks.int8, vector_by_vector),
     (checks.int8, lambda x: right_int8(x.double())),
     (checks.blocks_in_use, right_blocks),
     (checks.blocks_in_use, lambda *case: torch.tensor(right_blocks(*case))),
@@ -176,7 +211,14 @@ WRONG = [
     (checks.schedule, serve(again=False), "`while` in place of `if`"),
     (checks.schedule, serve(skip_first=True), "which `admit` returns, is missing"),
     (checks.schedule, with_prompts, "hold their prompts"),
-    (checks.schedule, one_by_one, "at passes it gives 12, wanted 7"),
+    (checks.schedule, one_by_one, "one after the other"),
+    (checks.schedule, serve(least=0, over=1), "n in all"),
+    (checks.schedule, first_tokens, r"answers\[0\] it gives 1, wanted 4"),
+    (
+        checks.schedule,
+        lambda *case: serve()(*case)[1:],
+        "lengths of the answers it gives .*, 6 things, wanted 7",
+    ),
     (checks.schedule, too_short, "a token for each of 2 rows"),
     (checks.schedule, stale, "its last token is another"),
     (checks.schedule, endless, "who is done"),
@@ -189,7 +231,12 @@ WRONG = [
         "shared tokens included",
     ),
     (checks.int8, lambda x: right_int8(x, x.dtype), "no integer of 8 bits"),
+    (checks.int8, lambda x: right_int8(x, torch.int16), "no integer of 8 bits"),
+    (checks.int8, with_a_decoy, "no integer of 8 bits"),
     (checks.int8, by_128, "wraps to -128"),
+    (checks.int8, by_128_in_floats, "8 bits go up to 127"),
+    (checks.int8, down, "round to the nearest"),
+    (checks.int8, of_the_first_axis, "over the last axis"),
     (checks.int8, by_255, "by 255, but 8 bits go from -128 to 127"),
     (checks.int8, cut_off, "round them"),
     (checks.int8, one_scale, "one scale for all"),
@@ -218,6 +265,11 @@ WRONG = [
         lambda n, lengths, size: right_blocks(n, [max(lengths)], size),
         "wanted",
     ),
+    (
+        checks.blocks_in_use,
+        lambda n, talks, size: n // size + sum(-(-(x - n) // size) for x in talks),
+        "fill no block are missing",
+    ),
     (checks.guess_chances, wrong_chances(anew=lambda p, q: p), "comes twice"),
     (
         checks.guess_chances,
@@ -225,6 +277,12 @@ WRONG = [
         "sum to 1",
     ),
     (checks.guess_chances, wrong_chances(kept=lambda p, q: p / q), "above 1"),
+    (checks.guess_chances, wrong_chances(kept=torch.minimum), "divide it by q"),
+    (
+        checks.guess_chances,
+        wrong_chances(anew=lambda p, q: (p - q).abs() / (p - q).abs().sum()),
+        "nothing is drawn anew",
+    ),
     (
         checks.guess_chances,
         wrong_chances(kept=lambda p, q: (q / p).clamp(max=1)),
