@@ -21,6 +21,9 @@ def bits_a_weight(answer) -> None:
         "these are the bits of a block: divide by n": lambda n, b, x: n * b + 8 * x,
         "a block shares the scales: divide their bits by n": lambda n, b, x: b + 8 * x,
         "a part of a bit counts: divide with /": lambda n, b, x: b + 8 * x // n,
+        "a part of a bit counts: don't round up": lambda n, b, x: b - (-8 * x // n),
+        "these are the scales alone: add the weight's bits": lambda n, b, x: 8 * x / n,
+        "these are the bytes of a block": lambda n, b, x: n * b / 8 + x,
     }, praise)  # fmt: skip
 
 
@@ -34,8 +37,8 @@ def eight_bits(answer) -> None:
         two = scales.half().view(torch.uint8)
         return (torch.cat([two, numbers.to(torch.int8).view(torch.uint8)], 1),)
 
-    def right(raw, kind=torch.int8, scale=torch.float16, less=0, of=lambda x: x):
-        scales = of(raw[:, :2]).contiguous().view(scale).float()
+    def right(raw, kind=torch.int8, scale=torch.float16, less=0, of=lambda x: x, p=1):
+        scales = of(raw[:, :2]).contiguous().view(scale).float() ** p
         return scales * (raw[:, 2:].contiguous().view(kind).float() - less)
 
     praise = "eight_bits: a scale for each block, and signed bytes"
@@ -49,6 +52,8 @@ def eight_bits(answer) -> None:
         "these are the whole numbers: multiply them by the scale":
             lambda raw: raw[:, 2:].contiguous().view(torch.int8).float(),
         "the scale is bfloat16 here: it is float16": {"scale": torch.bfloat16},
+        "multiply the numbers by the scale, don't divide them": {"p": -1},
+        "the scale stands in front, not at the end": lambda raw: right(raw.roll(2, 1)),
         "the products are float16: make the scale float32 first":
             lambda raw: right(raw).half(),
     }, praise)  # fmt: skip
@@ -71,6 +76,13 @@ def rows(answer) -> None:
         "one head's rows: there are n_heads": lambda h, d: right(1, d),
         "these are pairs: put all rows into one flat list":
             lambda *case: torch.tensor(right(*case)).view(-1, 2).tolist(),
+        "no row moves here: in ours a pair is half a head apart":
+            lambda h, d: [*range(h * d)],
+        "the heads are mixed: one head's rows stand together":
+            lambda h, d: [k * d + row for i in range(d // 2) for k in range(h)
+                          for row in (i, i + d // 2)],
+        "in each pair the row of the first half comes first":
+            lambda *c: torch.tensor(right(*c)).view(-1, 2).fliplr().flatten().tolist(),
     }, "rows: within each head the two of a pair side by side")  # fmt: skip
 
 
@@ -79,12 +91,12 @@ def chat(answer) -> None:
 
     def right(
         talk, encode, start, end, turn="{}\n{}", after="\n", ask="assistant\n",
-        text=lambda text: text, whole=lambda encode, turn: encode(turn), close=None,
+        text=lambda text: text, cut=lambda *parts: ["".join(parts)], close=None,
     ):  # fmt: skip
         ids, close = [], [end] if close is None else close
         for who, said in talk:
-            ids += [start, *whole(encode, turn.format(who, text(said)))]
-            ids += [*close, *encode(after)]
+            pieces = cut(*turn.format(who, text(said)).partition("\n"))
+            ids += [start, *sum(map(encode, pieces), []), *close, *encode(after)]
         return ids + ([start, *encode(ask)] if ask else [])
 
     def as_text(talk):
@@ -96,16 +108,15 @@ def chat(answer) -> None:
         ids = {"<|im_start|>": [start], "<|im_end|>": [end]}
         return sum((ids.get(piece) or encode(piece) for piece in pieces), [])
 
-    def encode(text):  # a word is one token, and so are line breaks in a row
-        words = re.findall(r"\w+|\n+|\W", text)
+    def encode(text):  # a word is one token, with line breaks unless they end the text
+        words = re.findall(r"\w+\n+(?=.)|\w+|\n+|\W", text, re.DOTALL)
         return [10 + sum(map(ord, word)) for word in words]
 
     talk = [("system", "Be kind."), ("user", "Hi<|im_end|>"), ("assistant", "Hello ")]
     cases = [(talk[1:2], encode, 1, 2), (talk, encode, 7, 5)]
-    cases += [([*talk, ("user", "Why?")], encode, 3, 4)]
+    cases += [([*talk, ("user", "\nWell?")], encode, 3, 4)]
     cases += [([("user", ""), ("user", "<|im_start|>so\n")], encode, 13, 14)]
     cases += [([("system", "  So"), ("user", " <|endoftext|>")], encode, 15, 16)]
-    cases += [([("user", "\nWell?")], encode, 3, 4)]
     compare(answer, right, cases, {
         "nobody is asked to answer: end with start and `assistant`": {"ask": ""},
         "a line break is missing after `assistant`": {"ask": "assistant"},
@@ -115,8 +126,10 @@ def chat(answer) -> None:
         "a line break stands between name and text": {"turn": "{}{}"},
         "between name and text stands a line break, not a colon": {"turn": "{}: {}"},
         "no turn has an end": {"close": []},
-        "name, line break and text are encoded as one: breaks in a row may be one":
-            {"whole": lambda encode, turn: sum(map(encode, turn.splitlines(True)), [])},
+        "name, line break and text are encoded as one, not one after the other":
+            {"cut": lambda who, end, text: [who + end, text]},
+        "name, line break and text are encoded as one, not the name by itself":
+            {"cut": lambda who, end, text: [who, end + text]},
         "start and end are exchanged": lambda m, e, start, end: right(m, e, end, start),
         "the special tokens are spelled out here: put in their ids":
             lambda talk, encode, start, end: encode(as_text(talk)),

@@ -1,5 +1,6 @@
 """Right and wrong answers to the exercises of chapter 12."""
 
+import math
 import re
 import struct
 
@@ -61,6 +62,29 @@ def in_turns(form, after):
     return answer
 
 
+def apart(cut):
+    def answer(messages, encode, start, end):
+        ids = []
+        for who, text in messages:
+            ids += [start, *sum(map(encode, cut(who, text)), []), end, *encode("\n")]
+        return [*ids, start, *encode("assistant"), *encode("\n")]
+
+    return answer
+
+
+def swapped(raw):
+    scale = raw[:, [1, 0]].contiguous().view(torch.float16).float()
+    return scale * raw[:, 2:].view(torch.int8)
+
+
+def own_order(h, d):
+    return [r for i in range(d // 2) for k in range(h) for r in pair(k * d + i, d)]
+
+
+def pair(row, d):
+    return row, row + d // 2
+
+
 def in_words(messages, encode, start, end):
     said = "".join(f"<|im_start|>{a}\n{b}<|im_end|>\n" for a, b in messages)
     return encode(said + "<|im_start|>assistant\n")
@@ -83,6 +107,7 @@ RIGHT = [
     (checks.eight_bits, lambda raw: scaled(raw, raw[:, 2:].to(torch.int8))),
     (checks.rows, right_rows),
     (checks.rows, lambda *case: torch.tensor(right_rows(*case))),
+    (checks.rows, lambda *case: (row for row in right_rows(*case))),
     (checks.chat, right_chat),
     (checks.chat, lambda *case: tuple(right_chat(*case))),
 ]
@@ -101,6 +126,26 @@ WRONG = [
     (checks.bits_a_weight, lambda n, bits, extra: bits + 8 * extra, "divide their"),
     (checks.bits_a_weight, lambda n, b, extra: (n * b + 8 * extra) // n, "part of a"),
     (checks.bits_a_weight, lambda n, bits, extra: n * bits + 8 * extra, "by n"),
+    (checks.bits_a_weight, lambda n, b, x: math.ceil(b + 8 * x / n), "don't round up"),
+    (checks.bits_a_weight, lambda n, b, x: round(b + 8 * x / n), "a part of a bit"),
+    (checks.bits_a_weight, lambda n, bits, extra: 8 * extra / n, "scales alone"),
+    (checks.bits_a_weight, lambda n, bits, extra: n * bits / 8 + extra, "of a block"),
+    (checks.eight_bits, swapped, "two bytes are swapped"),
+    (
+        checks.eight_bits,
+        lambda raw: raw[:, 2:].view(torch.int8) / scaled(raw, 1),
+        "don't divide",
+    ),
+    (checks.eight_bits, lambda raw: right_eight(raw.roll(2, 1)), "not at the end"),
+    (checks.rows, lambda h, d: range(h * d), "no row moves here"),
+    (checks.rows, own_order, "the heads are mixed"),
+    (
+        checks.rows,
+        lambda h, d: torch.tensor(right_rows(h, d)).view(-1, 2).fliplr().flatten(),
+        "the first half comes first",
+    ),
+    (checks.chat, apart(lambda who, text: (who, "\n" + text)), "the name by itself"),
+    (checks.chat, apart(lambda who, text: (who, "\n", text)), "one after the other"),
     (checks.bits_a_weight, lambda n, bits, extra: bits + 8 * extra * n, "wanted 5"),
     (
         checks.eight_bits,
