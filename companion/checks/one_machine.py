@@ -1,11 +1,12 @@
 """Checks of chapter 09."""
 
-import math
+from numbers import Real
 
 import torch
 
 from .compare import Mistake, compare, difference, draw
 from .watch import Watch
+from .words import describe
 
 
 def block_operations(answer) -> None:
@@ -16,15 +17,37 @@ def block_operations(answer) -> None:
         projections = q * d * d + (k + v) * d * kv
         return each * t * (projections + scores * t * d + gated * d * f)
 
-    cases = [(4, 8, 2, 1, 24), (7, 12, 6, 2, 30), (100, 96, 12, 4, 256)]
+    def by_terms(answer, t, d_model, n_heads, n_kv_heads, d_hidden):
+        """How often the answer holds each term, found by changing the sizes."""
+        first = d, h, n, f = d_model, n_heads, n_kv_heads, d_hidden
+        sizes = [(t, *first), (2 * t, *first), (t, 2 * d, h, n, f)]
+        sizes += [(t, d, h, h, f), (t, d, h, 1, f), (t, d, h, n, 2 * f)]
+        if not isinstance(found := answer(t, *first), Real | torch.Tensor):
+            raise Mistake(f"give one number, the sum, not {describe(found)}")
+        sums = torch.tensor([answer(*each) for each in sizes], dtype=torch.float64)
+        parts = [t * d * torch.tensor([d, d * n / h, t, f]) for t, d, h, n, f in sizes]
+        parts = torch.stack(parts).double()
+        often = torch.linalg.lstsq(parts / parts[0], sums).solution / parts[0]
+        if not torch.allclose(parts @ often, sums):
+            raise Mistake(f"it gives {found}, wanted {right(t, *first)}")
+        terms = "t d_model²", "t d_model² n_kv_heads / n_heads", "t² d_model"
+        often = often.round(decimals=6).tolist()
+        return dict(zip((*terms, "t d_model d_hidden"), often, strict=True))
+
+    cases = [(4, 8, 4, 2, 24), (7, 12, 6, 2, 30), (100, 96, 12, 4, 256)]
     praise = "block_operations: projections, scores and mixing, a gated layer"
     compare(answer, right, cases, {
         "multiplications alone: each comes with an addition": {"each": 1},
+        "three times too much: the backward pass isn't asked for": {"each": 6},
         "two matrices of feed-forward: a gated one has three": {"gated": 2},
         "the hidden layer has d_hidden features, not 4 d_model":
             lambda t, d, h, n, f: right(t, d, h, n, 4 * d),
-        "scores and mixing are missing: two products (t, t)": {"scores": 0},
-        "half of the scores and mixing: a mask saves nothing": {"scores": 1},
+        "half of the scores and mixing: two products, and a mask saves nothing":
+            {"scores": 1},
+        "scores and mixing n_heads times: a head has only d_model / n_heads features":
+            lambda t, d, h, n, f: right(t, d, h, n, f, scores=2 * h),
+        "fewer key heads save no scores: every query still meets every key":
+            lambda t, d, h, n, f: right(t, d, h, n, f, scores=2 * n / h),
         "the output projection is missing": {"q": 1},
         "only the keys are shared: the values are, too": {"q": 3, "v": 0},
         "keys and values are as wide as queries here": {"q": 4, "k": 0, "v": 0},
@@ -32,8 +55,9 @@ def block_operations(answer) -> None:
             {"kv": lambda d, h, n: d * h // n},
         "d_model is divided by n_kv_heads: a head has d_model / n_heads features":
             {"kv": lambda d, h, n: d // n},
-        "n_kv_heads // n_heads is 0: keys cost nothing here": {"k": 0, "v": 0},
-    }, praise)  # fmt: skip
+        "n_kv_heads // n_heads is 0: keys cost nothing here":
+            lambda t, d, h, n, f: right(t, d, h, n, f, kv=lambda d, h, n: d * (n // h)),
+    }, praise, by_terms)  # fmt: skip
 
 
 def merge_all(answer) -> None:
@@ -42,7 +66,7 @@ def merge_all(answer) -> None:
     def case(n, t, d, hidden=(), more=0.0):
         scores, values = 4 * draw(n, t, 5) + more, draw(n, 5, d, seed=1)
         for place in hidden:
-            scores[place] = -math.inf
+            scores[place] = -torch.inf
         largest = scores.amax(-1, keepdim=True)
         weights = (scores - largest.clamp(min=-1e30)).exp()
         return largest, weights.sum(-1, keepdim=True), weights @ values
@@ -70,10 +94,14 @@ def merge_all(answer) -> None:
         " change it only where it is -inf": {"top": lambda x: x.amax(0).clamp(min=0)},
         "a piece without keys has a largest of 0 here: where all others lie far below"
         " it, they vanish":
-            lambda x, *more: right(x.masked_fill(x == -math.inf, 0), *more),
+            lambda x, *more: right(x.masked_fill(x == -torch.inf, 0), *more),
         "only the sums are shrunk: outputs must be, too": {"powers": (1, 0)},
         "only the outputs are shrunk: sums must be, too": {"powers": (0, 1)},
         "the pieces are added as they are: shrink each first": {"powers": (0, 0)},
+        "the outputs aren't divided yet: don't multiply them by the sums again":
+            lambda x, totals, outs: right(x, totals, outs * totals),
+        "a piece with more keys should count more: multiply by its sum":
+            lambda x, sums, outs: right(x, 1 + 0 * sums, outs / sums.clamp(min=1)),
         "not divided by the sum of all pieces":
             lambda x, _, outs: ((x - x.amax(0).clamp(min=-1e30)).exp() * outs).sum(0),
     }, praise)  # fmt: skip
@@ -125,6 +153,9 @@ def accumulated(answer) -> None:
             each(lambda x, r, real: x[r].sum() / len(real)),
         "these are sums: divide by the number of real tokens in all pieces":
             each(lambda x, r, real: x[r].sum()),
+        "texts are counted: divide by the number of real tokens":
+            lambda xs, real: [loss * sum(r.sum() for r in real) / sum(map(len, real))
+                              for loss in right(xs, real)],
         "the surprises are cut off, by `detach`, `item` or a new tensor":
             each(lambda x, r, real: x[r].detach().sum() / real.sum() + 0 * x.sum()),
         "give a list with a loss for each piece": TypeError,
@@ -134,11 +165,10 @@ def accumulated(answer) -> None:
 def linear_attention(answer) -> None:
     """`answer(queries, keys, values, directions)`: Performer's guess, (t d)."""
 
-    def right(q, k, v, r, root=0.25, own=0.5, power=1, early=False, by=None):
+    def right(q, k, v, r, root=0.25, own=0.5, early=False, by=None, e=torch.exp):
         x, y = q / q.shape[-1] ** root, k / k.shape[-1] ** root
         lengths = [z.square().sum(-1, keepdim=True) for z in (x, k if early else y)]
-        x = (x @ r.T - lengths[0] / 2).exp()
-        y = (y @ r.T - own * lengths[1] ** power).exp()
+        x, y = e(x @ r.T - lengths[0] / 2), e(y @ r.T - own * lengths[1])
         return x @ (y.T @ v) / (by(x, y) if by else (x @ y.sum(0))[:, None])
 
     def case(t, s, d, m):
@@ -163,6 +193,7 @@ def linear_attention(answer) -> None:
             lambda q, k, v, r: torch.softmax(q @ k.T / q.shape[-1] ** 0.5, -1) @ v,
         "attention's root of d is missing: divide both by d ** 0.25": {"root": 0},
         "both are divided by the root of d: together that is d": {"root": 0.5},
+        "the exponential is missing: a feature is e to that power": {"e": lambda x: x},
         "the keys' own lengths are missing: subtract |k|² / 2": {"own": 0},
         "all of |k|² is subtracted: half of it": {"own": 1},
         "the answers are not divided: weights sum to 1": {"by": lambda *x: 1},

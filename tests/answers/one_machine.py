@@ -117,7 +117,16 @@ def long_before(queries, keys, values, directions):
     return q @ (k.T @ values) / (q @ k.sum(0))[:, None]
 
 
+def linear_without_exponential(queries, keys, values, directions):
+    q, k = (
+        x @ directions.T - x.square().sum(-1, keepdim=True) / 2
+        for x in (queries / queries.shape[-1] ** 0.25, keys / keys.shape[-1] ** 0.25)
+    )
+    return q @ (k.T @ values) / (q @ k.sum(0))[:, None]
+
+
 RIGHT = [
+    (checks.block_operations, lambda *x: torch.tensor(right_operations(*x))),
     (checks.block_operations, right_operations),
     (
         checks.block_operations,
@@ -324,6 +333,72 @@ WRONG = [
     (
         checks.block_operations,
         lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) - 4 * t * t * d,
-        "scores and mixing are missing",
+        "at t² d_model it gives 0, wanted 4",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) * 3,
+        "the backward pass isn't asked for",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: (
+            right_operations(t, d, h, kv, f) + 4 * t * t * d * (h - 1)
+        ),
+        "scores and mixing n_heads times",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: (
+            right_operations(t, d, h, kv, f) - 4 * t * t * (d - d * kv // h)
+        ),
+        "fewer key heads save no scores",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) - t * d * f,
+        "at t d_model d_hidden it gives 5, wanted 6",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) + 2 * t * d,
+        "it gives 6720, wanted 6656",
+    ),
+    (
+        checks.block_operations,
+        lambda *sizes: {"all": right_operations(*sizes)},
+        "give one number, the sum",
+    ),
+    (
+        checks.merge_all,
+        lambda largest, totals, outs: right_merge(largest, totals, outs * totals),
+        "don't multiply them by the sums again",
+    ),
+    (
+        checks.merge_all,
+        lambda largest, totals, outs: (
+            torch.softmax(largest, 0).nan_to_num() * outs / totals.clamp(min=1)
+        ).sum(0),
+        "multiply by its sum",
+    ),
+    (
+        checks.merge_all,
+        lambda largest, totals, outs: right_merge(largest, totals, outs)[None],
+        r"the shape is \(1, 2, 5\), wanted \(2, 5\)",
+    ),
+    (
+        checks.accumulated,
+        parts(lambda x, r, n, real: x[r].sum() / sum(len(r) for r in real)),
+        "texts are counted",
+    ),
+    (
+        checks.linear_attention,
+        lambda q, k, v, r: (q @ r.T) @ ((k @ r.T).T @ v),
+        "wanted",
+    ),
+    (
+        checks.linear_attention,
+        lambda q, k, v, r: linear_without_exponential(q, k, v, r),
+        "the exponential is missing",
     ),
 ]
