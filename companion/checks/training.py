@@ -19,12 +19,12 @@ def lacking(**words: str) -> dict[str, dict]:
 
 def clipped(gs, limit, missing=None) -> list[Tensor]:
     each = torch.stack([g.norm() for g in gs])
-    norm = {"together": each, "root": each @ each, "sum": each.sum()}
+    norm = {"together": each, "root": each @ each, "sum": each.sum(), "none": each * 0}
     norm = norm.get(missing, each.norm()).expand(len(gs))
     if missing == "direction":
         return [g.clamp(-limit, limit) for g in gs]
-    to, up = 1 if missing == "limit" else limit, missing == "only"
-    up = up or (missing == "zero" and not each.any())
+    to = 1 if missing == "limit" else limit
+    up = missing == "only" or (missing == "zero" and not each.any())
     norm = [to / n if n > limit or up else 1 for n in norm]
     return [g * n for g, n in zip(gs, norm, strict=True)]
 
@@ -39,6 +39,7 @@ def clip(answer) -> None:
         root="the squares are added, but the root is missing",
         sum="the lengths are added: 3 and 4 make 5, so add their squares",
         zero="where all are 0 it gives 0/0: multiply by limit / norm or 1",
+        none="nothing is shortened (clip_grad_norm_ clips the .grad of parameters)",
     )
     cases = [([torch.tensor([3.0, 4.0]), torch.tensor([[12.0]])], 1.0)]
     cases += [([torch.ones(2)], 10.0), ([torch.zeros(3)], 2.0)]
@@ -52,14 +53,17 @@ def adamw_steps(p, gradients, rate, decay, missing=None) -> Tensor:
     for t, g in enumerate(gradients[: 1 if missing == "rest" else None], 1):
         t = 1 if missing == "t" else t - (missing == "from_0")
         g = g + (missing == "beside") * decay * p
-        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        squares = g.abs() if missing == "power" else g**2
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * squares
         mean = m if missing in ("m", "both") else m / (1 - 0.9**t)
         square = v if missing in ("v", "both") else v / (1 - 0.999**t)
         m, v = {"apart": (mean, square), "means": (0, 0)}.get(missing, (m, v))
         inside = 1e-8 if missing in ("inside", "root") else 0
         root = (square + inside) ** (1 if missing == "root" else 0.5)
-        step = rate * mean / (root + (0 if inside or missing == "eps" else 1e-8))
-        share = {"decay": 0, "beside": 0, "alone": 1}.get(missing, rate)
+        root = root.clamp(min=1e-12) if missing == "clamp" else root
+        plain = inside or missing in ("eps", "clamp")
+        step = rate * mean / (root + (0 if plain else 1e-8))
+        share = {"decay": 0, "beside": 0, "alone": 1, "up": -rate}.get(missing, rate)
         p = p - step - share * decay * (p - step if missing == "before" else p)
     return p
 
@@ -76,7 +80,10 @@ def adamw(answer) -> None:
         m="m is not divided by 1 - 0.9**t: it begins at 0, too small",
         v="v is not divided by 1 - 0.999**t: it begins at 0, too small",
         eps="where all gradients are 0 it gives 0/0: the ε is missing, 1e-8",
+        clamp="a clamp is not an ε: add 1e-8 to the root, also where it is large",
         inside="the ε is inside the root: add it to the root of v",
+        power="v is the mean of the gradients' squares: g**2, not |g|",
+        up="the decay is added: it pulls p towards 0, so take it away",
         root="the root of v is missing: the size cancels only with it",
         t="t is 1 in every step: it must count them",
         from_0="t counts from 1: at 0 both divisions are by 0",
@@ -104,7 +111,8 @@ def split_loss(model, t, missing=None) -> float:
     weights = [*map(len, x[:-1]), last]
     parts = zip(x, y, weights, strict=True)
     total = sum(next_token_loss(model(a[None]), b[None]) * w for a, b, w in parts)
-    return total.item() / (1 if missing == "sum" else sum(weights) or nan)
+    n = 1 if missing == "sum" else sum(weights) + (missing == "tokens")
+    return total.item() / (n or nan)
 
 
 def whole_split(answer) -> None:
@@ -113,11 +121,12 @@ def whole_split(answer) -> None:
         weight="the last window is shorter, and counts like a full one: weigh it",
         rest="the predictions after the last full window are left out",
         sum="this is the sum: divide by the number of predictions",
+        tokens="divide by the predictions, one fewer than tokens",
         shift="the targets are the inputs themselves: they come one token later",
         first="each window loses its first token: shift, then cut",
         overlap="a window of n + 1 begins with the last token of the one before",
         back="the last window reaches back to be full: leave it shorter",
-    )
+    ) | {"a text may be shorter than a window: begin with the rest": NameError}
 
     def on_a_model(answer, context_length, d_vocab, n_tokens):
         sizes = {"context_length": context_length, "d_vocab": d_vocab}
@@ -147,12 +156,13 @@ def best_steps(model, optimizer, batches, judge, missing=None) -> list:
         if missing != "zero_grad":
             optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1e9 if missing == "clip" else 1)
+        limit = {"clip": 1e9, "step": 0}.get(missing, 1)
+        nn.utils.clip_grad_norm_(model.parameters(), limit)
         optimizer.step()
         losses.append(loss.item())
         scores.append(early if missing == "early" else judge(model))
         rivals = {"all": scores[-2:], "loss": losses}.get(missing, scores)
-        if rivals[-1] == min(rivals):
+        if rivals[-1] == (max if missing == "low" else min)(rivals):
             best = {name: x.clone() for name, x in model.state_dict().items()}
     model.load_state_dict(model.state_dict() if missing == "load" else best)
     return scores
@@ -167,22 +177,25 @@ def best(answer) -> None:
         early="judge saw the weights before the step: it comes after",
         zero_grad="all gradients add up: zero_grad comes before backward",
         clip="nothing is clipped to 1: it belongs between backward and step",
+        step="the model never moves: call optimizer.step()",
+        low="the weights of the highest number stay, and the lower the better",
     )
 
-    def trained(answer, d_vocab, steps):
-        model = nn.Embedding(d_vocab, d_vocab)
-        model.weight.data.copy_(draw(d_vocab, d_vocab, seed=len(steps)))
+    def trained(answer, model, batches):
         model.weight.register_hook(lambda gradient: 8 * gradient)
-        x = torch.arange(2 * d_vocab).view(2, -1) % d_vocab
-        batches = [(x.clone(), (x + step) % d_vocab) for step in steps]
-        optimizer = torch.optim.SGD(model.parameters(), lr=d_vocab / 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=len(model.weight) / 2)
 
-        def judge(model):
-            return 5 + next_token_loss(model(x), (x + 1) % d_vocab).item()
+        def judge(model, x=batches[0][0]):
+            return 5 + next_token_loss(model(x), (x + 1) % len(model.weight)).item()
 
-        scores = answer(model, optimizer, batches, judge)
-        return {"scores": scores, "model.weight": model.weight}
+        numbers = answer(model, optimizer, [*batches], judge)
+        return {"the list": numbers, "the model's weight": model.weight}
 
-    cases = [(5, [1, 1, 2, 2, 2, 1]), (7, [1] * 7), (4, [2] * 8)]
+    def case(n, steps):
+        model, x = nn.Embedding(n, n), torch.arange(2 * n).view(2, -1) % n
+        model.weight.data.copy_(draw(n, n, seed=len(steps)))
+        return model, [torch.stack([x, (x + step) % n]) for step in steps]
+
+    cases = [case(5, [1, 1, 2, 2, 2, 1]), case(7, [1] * 7), case(4, [2] * 8)]
     praise = "best: a copy of the weights, from the step where they were best"
     compare(answer, best_steps, cases, mistakes, praise, trained)

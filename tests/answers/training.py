@@ -157,6 +157,27 @@ def by_another_name(model, optimizer, batches, judge):
     return scores
 
 
+def highest(model, optimizer, batches, judge):
+    best, scores = float("-inf"), []
+    for batch in batches:
+        companion.train(model, optimizer, [batch])
+        scores.append(judge(model))
+        if scores[-1] > best:
+            best, weights = scores[-1], clones(model)
+    model.load_state_dict(weights)
+    return scores
+
+
+def stuck(model, optimizer, batches, judge):
+    scores = []
+    for inputs, targets in batches:
+        optimizer.zero_grad()
+        companion.next_token_loss(model(inputs), targets).backward()
+        clip_all(model)
+        scores.append(judge(model))
+    return scores
+
+
 def no_return(*case):
     right_best(*case)
 
@@ -288,6 +309,16 @@ def adamw_with(p, gradients, rate, decay, first=True, second=True, root=torch.sq
     return p
 
 
+def adamw_like(p, gradients, rate, decay, betas=(0.9, 0.999), power=2, sign=-1):
+    m = v = torch.zeros_like(p)
+    for t, g in enumerate(gradients, 1):
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g.abs() ** power
+        mean, square = m / (1 - betas[0] ** t), v / (1 - betas[1] ** t)
+        p = p * (1 + sign * rate * decay) - rate * mean / with_eps(square)
+    return p
+
+
 def with_eps(square):
     return square.sqrt() + 1e-8
 
@@ -384,6 +415,7 @@ RIGHT = [
     (checks.adamw, by_torch),
     (checks.adamw, in_place_on_a_copy),
     (checks.adamw, lambda *case: adamw_with(*case, root=with_eps)),
+    (checks.adamw, adamw_like),
     (checks.best, right_best),
     (checks.best, by_a_whole_copy),
     (checks.best, by_companion_train),
@@ -398,8 +430,19 @@ WRONG = [
         lambda *case: adamw_with(*case, root=lambda v: (v + 1e-8).sqrt()),
         "inside the root",
     ),
-    (checks.adamw, lambda *case: adamw_with(*case, root=at_least), "it gives"),
-    (checks.whole_split, unbound, "stops with UnboundLocalError"),
+    (checks.adamw, lambda *case: adamw_with(*case, root=at_least), "not an ε"),
+    (checks.adamw, lambda *case: adamw_like(*case, betas=(0.999, 0.9)), "it gives"),
+    (checks.adamw, lambda *case: adamw_like(*case, power=1), "squares"),
+    (checks.adamw, lambda *case: adamw_like(*case, sign=1), "take it away"),
+    (checks.whole_split, unbound, "shorter than a window: begin with the rest"),
+    (
+        checks.whole_split,
+        lambda m, t: by_weights(m, t) * (len(t) - 1) / len(t),
+        "one fewer than tokens",
+    ),
+    (checks.best, highest, "the lower the better"),
+    (checks.best, stuck, "call optimizer.step"),
+    (checks.clip, lambda gs, c: [g.clone() for g in gs], "nothing is shortened"),
     (checks.adamw, lambda p, gs, rate, decay: right_adamw(p, gs, rate, 0), "is Adam"),
     (checks.adamw, in_the_gradient, "the decay is in the gradient"),
     (checks.adamw, decay_after, "of p after the step"),
@@ -461,12 +504,12 @@ WRONG = [
             clones,
             clip=lambda model: torch.nn.utils.clip_grad_value_(model.parameters(), 1),
         ),
-        r"at scores\[0\] it gives \d",
+        r"Embedding\(5, 5\), batches = .*: at the list\[0\] it gives \d",
     ),
     (checks.best, by_the_loss, "let judge choose"),
     (checks.best, judged_before, "it comes after"),
     (checks.best, by_another_name, "were the best copied"),
-    (checks.best, lambda *case: min(right_best(*case)), r"at scores it gives \d"),
+    (checks.best, lambda *case: min(right_best(*case)), r"at the list it gives \d"),
     (checks.best, no_return, "nothing is returned"),
     (checks.clip, only_over(lambda gs, c: 1 / norm_of(gs)), "whatever the limit"),
     (
