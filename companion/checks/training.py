@@ -1,7 +1,6 @@
 """Checks of chapter 05: a wrong answer is the right one with one thing `missing`."""
 
 from functools import partial
-from math import nan
 from weakref import WeakSet
 
 import torch
@@ -112,7 +111,7 @@ def split_loss(model, t, missing=None) -> float:
     parts = zip(x, y, weights, strict=True)
     total = sum(next_token_loss(model(a[None]), b[None]) * w for a, b, w in parts)
     n = 1 if missing == "sum" else sum(weights) + (missing == "tokens")
-    return total.item() / (n or nan)
+    return total.item() / (n or float("nan"))
 
 
 def whole_split(answer) -> None:

@@ -38,6 +38,7 @@ def nbgrader(grade_id: str, **role) -> dict:
 
 def body(source: str, name: str) -> str:
     """The lines above and in `def solution`, as the body of a function `name`."""
+    source = source.removeprefix("# A solution.\n")
     tree, lines = ast.parse(source), source.splitlines()
     (function,) = (node for node in tree.body if isinstance(node, ast.FunctionDef))
     above = [f"    {line}" for line in lines[: function.lineno - 1]]
