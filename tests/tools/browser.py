@@ -90,9 +90,11 @@ def copy_blank(path, folder):
         stub, solution = cells[solved[0] - 1], cells[solved[0]]
         name = re.search(r"^def (my_\w+)", "".join(stub["source"]), re.M)[1]
         answer = re.sub(r"\bsolution\b", name, "".join(solution["source"]))
-        stub["source"] = f"{answer}\nmine = {name}"
+        stub["source"] = f"{answer}\nwritten_by_the_reader = {name}"
         last = json.loads(json.dumps(solution)) | {"id": "still-mine"}
-        last["source"] = f"assert mine is {name}, 'the answer was overwritten'"
+        last["source"] = (
+            f"assert written_by_the_reader is {name}, 'the answer was overwritten'"
+        )
         notebook["cells"].append(last)
     (folder / path.name).write_text(json.dumps(notebook), "utf-8")
 
