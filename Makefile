@@ -132,6 +132,8 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	done; \
 	echo "error: Python 3.11 or newer with venv is needed: install python3 and" \
 		"python3-venv (apt), or python@3.13 (brew), or from python.org" >&2; exit 1
-	$(PYTHON) -m pip install --requirement requirements.lock
+	$(PYTHON) -m pip install --requirement requirements.lock || { echo "error: not all" \
+		"packages could be had: is there a network (behind a proxy, is HTTPS_PROXY set)" \
+		"and 6 GB of disk? Run the same again; what was fetched stays" >&2; exit 1; }
 	$(PYTHON) -m pip install --no-deps --no-build-isolation --editable .
 	@echo "$(CURDIR)" > $@

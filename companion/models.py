@@ -172,16 +172,3 @@ class GPT(nn.Module):
             return f"tokens are {shown(tokens)}; they must be integers (b t)"
         known = f"the vocabulary is 0 to {self.config.d_vocab - 1}"
         return f"tokens run from {tokens.min()} to {tokens.max()}; {known}"
-
-
-@torch.no_grad()
-def lay_out(model: nn.Module) -> nn.Module:
-    """The model itself, its tall matrices turned over in memory, to decode one stream.
-
-    One float32 row is then multiplied up to twice as fast. Several rows, and bfloat16,
-    are not faster; so this is a step of its own, before decoding.
-    """
-    for parameter in model.parameters():
-        if parameter.dim() == 2 and parameter.shape[0] > parameter.shape[1]:
-            parameter.data = parameter.data.t().contiguous().t()
-    return model

@@ -182,7 +182,7 @@ def test_streams_that_end_can_be_dropped_and_others_repeated(kind):
     kept.reorder(rows)
     logits, right = gpt(tokens[rows, 4:], kept), gpt(tokens[rows])[:, 4:]
     assert_near(logits, right, kind)
-    for wrong in ([0, 4], [-1]):
+    for wrong in ([0, 4], [7], [-1]):
         with pytest.raises(ValueError, match="are not within 4"):
             kept.reorder(torch.tensor(wrong))
     kept.reorder(torch.tensor([1, 0]))

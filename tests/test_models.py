@@ -24,7 +24,7 @@ from transformers.pytorch_utils import Conv1D
 
 from companion import GPT, EncoderDecoder, GPTConfig, padding_mask
 from companion.attention import ENGINES
-from companion.models import evaluating, lay_out
+from companion.models import evaluating
 from companion.positions import POSITIONS
 
 SIZES = {"d_vocab": 17, "context_length": 8, "d_model": 16, "n_heads": 4, "n_layers": 2}
@@ -316,14 +316,3 @@ def test_evaluating_gives_every_part_its_own_mode_back():
             assert not any(x.training for x in gpt.modules())
             raise RuntimeError("in between")
         assert [x.training for x in gpt.modules()] == modes
-
-
-def test_laid_out_to_decode_a_model_is_the_same_and_its_tall_matrices_lie_across():
-    gpt = shaken(GPT(GPTConfig(**SIZES | {"d_vocab": 40})))
-    before = gpt(TOKENS)
-    assert lay_out(gpt) is gpt
-    assert_close(gpt(TOKENS), before, atol=1e-6, rtol=1e-5)
-    assert gpt.unembedding.weight is gpt.embedding.weight
-    for matrix in (p for p in gpt.parameters() if p.dim() == 2):
-        longer = matrix.shape[0] > matrix.shape[1]
-        assert matrix.stride(0 if longer else 1) == 1

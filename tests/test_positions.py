@@ -47,13 +47,14 @@ def test_rotate_is_llamas(base):
     parameters = {"rope_type": "default", "rope_theta": float(base)}
     sizes = {"hidden_size": 24, "num_attention_heads": 3}
     config = LlamaConfig(**sizes, rope_parameters=parameters)
+    how = {} if base == 10_000 else {"base": base}  # which is the default
     for positions in (torch.tensor([9, 0, 3, 4, 70]), torch.arange(10).view(2, 5)):
         each = positions if positions.dim() == 2 else positions[None]
         cosines, sines = LlamaRotaryEmbedding(config)(queries, each)
         expected = apply_rotary_pos_emb(queries, keys, cosines, sines)
-        ours = rotate(queries, positions, base), rotate(keys, positions, base)
+        ours = rotate(queries, positions, **how), rotate(keys, positions, **how)
         assert_close(ours, expected, atol=1e-5, rtol=0)
-        assert torch.equal(apply_rotary(queries, rotary(positions, 8, base)), ours[0])
+        assert torch.equal(apply_rotary(queries, rotary(positions, 8, **how)), ours[0])
     assert torch.equal(queries, copy)
 
 

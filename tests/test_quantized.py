@@ -1,4 +1,4 @@
-"""Packed weights against the file and float64."""
+"""Weights laid out otherwise, against plain ones, the file and float64."""
 
 import copy
 
@@ -12,7 +12,25 @@ from torch.testing import assert_close
 import companion
 from companion import GPT, GPTConfig, published, quantized
 from companion.artifacts import SMOLLM2
-from companion.quantized import PackedLinear, in_blocks, pack_weights
+from companion.quantized import PackedLinear, in_blocks, lay_out, pack_weights
+
+SMALL = {"d_vocab": 17, "context_length": 8, "d_model": 16, "n_heads": 4, "n_layers": 2}
+
+
+@pytest.mark.parametrize("options", [{}, {"feed_forward": "gated", "bias": False}])
+def test_laid_out_to_decode_a_model_answers_the_same(options):
+    gpt = shaken(GPT(GPTConfig(**SMALL | options))).requires_grad_(False)
+    tokens = random_tokens(2, 7, d_vocab=17)
+    before = gpt(tokens), gpt(tokens[:1, :1])
+    assert lay_out(gpt) is gpt
+    if torch.backends.mkldnn.is_available():
+        assert not any(isinstance(layer, nn.Linear) for layer in gpt.modules())
+    assert_close((gpt(tokens), gpt(tokens[:1, :1])), before, atol=1e-6, rtol=1e-5)
+
+
+def test_what_the_layout_is_not_for_stays_as_it_is():
+    gpt = lay_out(GPT(GPTConfig(**SMALL)).bfloat16())
+    assert type(gpt.blocks[0].attention.to_queries) is nn.Linear
 
 
 def fields(raw: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -1,5 +1,6 @@
 """Against nanoGPT's own code, where `NANOGPT` is the path of a clone of it."""
 
+import copy
 import importlib
 import os
 import pickle
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from pairs import MINI, compiled, mini_batches, pair, step
+from pairs import MINI, mini_batches, pair, step
 
 import companion
 
@@ -36,6 +37,14 @@ def rows() -> dict:
     if not (clone / "train.py").is_file():
         sys.exit(f"NANOGPT={path}: there is no train.py in it")
     return {"training": steps(clone), "race": whole_run(clone)}
+
+
+def compiled(model: companion.GPT) -> companion.GPT:
+    """A copy whose blocks `torch.compile` makes into C++ when they first run."""
+    model = copy.deepcopy(model)
+    for block in model.blocks:
+        block.compile()
+    return model
 
 
 def steps(clone: Path) -> list[dict]:

@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 import companion
-from companion.models import lay_out
+from companion.quantized import LaidOutLinear, lay_out
 
 logging.set_verbosity_error()
 MINI = companion.GPTConfig(
@@ -81,15 +81,6 @@ def step(loss, model, optimizer) -> None:
     loss.item()
 
 
-def compiled(model: companion.GPT, **how) -> companion.GPT:
-    """A copy whose blocks `torch.compile` makes into C++ when they first run."""
-    torch._dynamo.config.recompile_limit = 64  # all copies share the blocks' code
-    model = copy.deepcopy(model)
-    for block in model.blocks:
-        block.compile(**how)
-    return model
-
-
 def mini_batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
     """30 batches of nanoGPT's size for a laptop."""
     tokens = torch.randint(65, (100_000,))
@@ -131,31 +122,30 @@ def left_padded(model, prompts: list[torch.Tensor], n: int) -> None:
 def decoding(n: int = 128) -> list[dict]:
     """Greedy decoding at GPT-2 small's shape: 16 tokens of prompt."""
     config = companion.GPTConfig()
-    ours, theirs = lay_out(companion.GPT(config)).eval(), reference(config).eval()
-    prompt = torch.randint(config.d_vocab, (16,))
-    weights = [p.detach() for p in ours.parameters() if p.dim() == 2]
-    vectors = [torch.randn(1, w.shape[1]) for w in weights]
+    plain, theirs = companion.GPT(config).eval(), reference(config).eval()
+    ours, prompt = lay_out(copy.deepcopy(plain)), torch.randint(config.d_vocab, (16,))
+    layers = [part for part in ours.modules() if isinstance(part, LaidOutLinear)]
+    vectors = [torch.randn(1, layer.weight.shape[1]) for layer in layers]
 
-    def read_weights():
-        """Each weight once a token: no decoder of one stream can be faster."""
+    @torch.inference_mode()
+    def multiply_alone():
+        """The products of a token with the weights, and nothing else."""
         for _ in range(n):
-            for vector, weight in zip(vectors, weights, strict=True):
-                torch.nn.functional.linear(vector, weight)
+            for vector, layer in zip(vectors, layers, strict=True):
+                layer(vector)
 
     what, decode = "decoding, GPT-2 small's shape, one stream", written(ours, prompt, n)
     decode_theirs = partial(left_padded, theirs, [prompt], n)
-    fast = written(compiled(ours), prompt, n)
     return [
         pair(what, "`transformers` with its cache", (n, n), decode, decode_theirs),
-        pair("the same, compiled", "`transformers`", (n, n), fast, decode_theirs),
-        pair(what, "one pass over the weights", (n, n), decode, read_weights),
+        pair(what, "its products with weights alone", (n, n), decode, multiply_alone),
     ]
 
 
 def streams(n: int = 64) -> list[dict]:
     """Eight streams of different lengths in one ragged batch, against one alone."""
     model = companion.GPT(companion.GPTConfig()).eval()
-    half = copy.deepcopy(model).bfloat16()
+    half, model = copy.deepcopy(model).bfloat16(), lay_out(model)
     prompts = [torch.randint(50_257, (4 * i,)) for i in range(1, 9)]
     eight, one = written(model, prompts, n), written(model, prompts[3], n)
     eight_half, one_half = written(half, prompts, n), written(half, prompts[3], n)
@@ -171,7 +161,7 @@ def streams(n: int = 64) -> list[dict]:
 @torch.inference_mode()
 def lengths() -> list[dict]:
     """A token after 50 cached ones, against a token after 900: time grows by..."""
-    model = companion.GPT(companion.GPTConfig()).eval()
+    model = lay_out(companion.GPT(companion.GPTConfig())).eval()
     tokens, cache = torch.randint(50_257, (1, 900)), model.new_cache(1000)
     model(tokens, cache)
 
@@ -188,7 +178,7 @@ def lengths() -> list[dict]:
 def serving(n_rows: int = 8) -> list[dict]:
     """32 requests in `n_rows` rows, against batches of as many, padded on the left."""
     config, draw = companion.GPTConfig(), random.Random(0)
-    ours, theirs = companion.GPT(config).eval(), reference(config).eval()
+    ours, theirs = lay_out(companion.GPT(config)).eval(), reference(config).eval()
     sizes = [(draw.randint(4, 64), draw.randint(8, 96)) for _ in range(32)]
     prompts = [torch.randint(config.d_vocab, (length,)) for length, _ in sizes]
 
@@ -210,7 +200,7 @@ def serving(n_rows: int = 8) -> list[dict]:
 
 def speculation(n: int = 44) -> list[dict]:
     """Look-up in a text that loops."""
-    model, prompt = companion.GPT(companion.GPTConfig()).eval(), torch.arange(20)
+    model, prompt = lay_out(companion.GPT(companion.GPTConfig())), torch.arange(20)
     guess = companion.PromptLookup(50_257)
 
     def speculate() -> list:

@@ -1,4 +1,4 @@
-"""SmolLM2-135M in pairs: as it is, compiled, packed; against two others."""
+"""SmolLM2-135M in pairs: laid out and packed, against two others."""
 
 import copy
 import importlib.util
@@ -10,12 +10,11 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from pairs import compiled, left_padded, pair, written
+from pairs import left_padded, pair, written
 
 import companion
-from companion.models import lay_out
 from companion.published import SMOLLM2, load_smollm2, read_gguf
-from companion.quantized import pack_weights
+from companion.quantized import lay_out, pack_weights
 
 sys.path.append(str(Path(__file__).parents[1]))
 from common import llama  # noqa: E402
@@ -29,47 +28,40 @@ def texts() -> list[torch.Tensor]:
 
 
 def unpacked(n: int = 64) -> list[dict]:
-    """As it is and compiled, in two precisions, against `transformers`."""
+    """Laid out, in two precisions, against `transformers`."""
     (model, _), prompts, rows = load_smollm2(), texts(), []
     file = read_gguf(SMOLLM2.path)
     for dtype, name in ((torch.float32, ""), (torch.bfloat16, " in bfloat16")):
         theirs = llama(*file).to(dtype)
-        ours = copy.deepcopy(model).to(dtype)
-        one = lay_out(copy.deepcopy(ours)) if dtype == torch.float32 else ours
+        ours = lay_out(copy.deepcopy(model).to(dtype))
         for some in (prompts[-1:], prompts):
             k = len(some)
             what = f"SmolLM2-135M, {'one stream' if k == 1 else '8 streams'}{name}"
             decode_theirs = partial(left_padded, theirs, some, n)
-            models = {what: one if k == 1 else ours}
-            if k == 1:
-                models["the same, compiled"] = compiled(one)
-            for label, each in models.items():
-                decode = written(each, some[0] if k == 1 else some, n)
-                work = (k * n, k * n)
-                rows.append(pair(label, "`transformers`", work, decode, decode_theirs))
+            decode = written(ours, some[0] if k == 1 else some, n)
+            work = (k * n, k * n)
+            rows.append(pair(what, "`transformers`", work, decode, decode_theirs))
     return rows
 
 
 def packed(n: int = 64) -> list[dict]:
-    """In 4 and 8 bits: against unpacked, `transformers` and llama.cpp."""
+    """In 4 and 8 bits: against laid out, `transformers` and llama.cpp."""
     (model, _), prompts = load_smollm2(), texts()
     theirs = llama(*read_gguf(SMOLLM2.path))
-    ours, rows = pack_weights(copy.deepcopy(model)), []
+    laid_out = lay_out(copy.deepcopy(model))
+    ours, rows = pack_weights(model), []
     for some in (prompts[-1:], prompts):
         k, start = len(some), some if len(some) > 1 else some[0]
         what = f"SmolLM2-135M packed, {'one stream' if k == 1 else '8 streams'}"
         decode, work = written(ours, start, n), (k * n, k * n)
-        plain = written(model, start, n)
-        rows.append(pair(what, "unpacked", work, decode, plain))
+        plain = written(laid_out, start, n)
+        rows.append(pair(what, "laid out, unpacked", work, decode, plain))
         decode_theirs = partial(left_padded, theirs, some, n)
         rows.append(pair("the same", "`transformers`", work, decode, decode_theirs))
-    work, decode = (n, n), written(compiled(ours), prompts[-1], n)
-    decode_theirs = partial(left_padded, theirs, prompts[-1:], n)
-    what = "packed, compiled, one stream"
-    rows.append(pair(what, "`transformers`", work, decode, decode_theirs))
     if importlib.util.find_spec("xllamacpp"):
+        what, decode = "packed, one stream", written(ours, prompts[-1], n)
         in_c = in_llama_cpp(prompts[-1].tolist(), n)
-        rows.append(pair("the same", "llama.cpp", work, decode, in_c))
+        rows.append(pair(what, "llama.cpp", (n, n), decode, in_c))
     return rows
 
 

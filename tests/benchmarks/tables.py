@@ -103,7 +103,7 @@ def four(found: dict) -> str:
           for what, row in [
               ("decoding, GPT-2 small's shape", decoding),
               ("32 requests of different lengths", serving),
-              ("SmolLM2-135M, packed and compiled", packed)]),
+              ("SmolLM2-135M, packed", packed)]),
     ]  # fmt: skip
     return table(["on two cores", "this package", "its peer"], rows)
 
