@@ -19,6 +19,14 @@ from .models import GPT
 BLOCK = 32
 
 
+def linear_layers(model: nn.Module) -> list[tuple[nn.Module, str, nn.Linear]]:
+    """Each linear layer, after the part that holds it and its name there."""
+    pairs = (
+        (part, child) for part in model.modules() for child in part.named_children()
+    )
+    return [(part, name, x) for part, (name, x) in pairs if isinstance(x, nn.Linear)]
+
+
 class LaidOutLinear(nn.Module):
     """A linear layer, x (... i) -> (... o), whose weight lies as oneDNN wants it."""
 
@@ -39,10 +47,10 @@ def lay_out(model: GPT) -> GPT:
     trained, copied or saved any more; a tied output matrix lies in memory twice. Where
     oneDNN is missing, and beyond float32 on a CPU, nothing changes.
     """
-    for layer in [*model.modules()] if torch.backends.mkldnn.is_available() else ():
-        for name, x in [*layer.named_children()]:
-            if isinstance(x, nn.Linear) and x.weight.type() == "torch.FloatTensor":
-                setattr(layer, name, LaidOutLinear(x))
+    for part, name, x in linear_layers(model):
+        plain = x.weight.type() == "torch.FloatTensor"
+        if plain and torch.backends.mkldnn.is_available():
+            setattr(part, name, LaidOutLinear(x))
     return model
 
 
@@ -120,9 +128,8 @@ def pack_weights(model: GPT) -> GPT:
     if not kernel_is_here():
         warnings.warn("no 4-bit kernel here: the weights run unpacked", stacklevel=2)
         return model
-    for layer in [*model.modules()]:
-        for name, x in [*layer.named_children()]:
-            if isinstance(x, nn.Linear) and x.in_features % BLOCK == 0:
-                n_bits = 8 if name == "unembedding" else 4
-                setattr(layer, name, PackedLinear(x.weight, x.bias, n_bits))
+    for part, name, x in linear_layers(model):
+        if x.in_features % BLOCK == 0:
+            n_bits = 8 if name == "unembedding" else 4
+            setattr(part, name, PackedLinear(x.weight, x.bias, n_bits))
     return model

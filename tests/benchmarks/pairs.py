@@ -122,8 +122,8 @@ def left_padded(model, prompts: list[torch.Tensor], n: int) -> None:
 def decoding(n: int = 128) -> list[dict]:
     """Greedy decoding at GPT-2 small's shape: 16 tokens of prompt."""
     config = companion.GPTConfig()
-    plain, theirs = companion.GPT(config).eval(), reference(config).eval()
-    ours, prompt = lay_out(copy.deepcopy(plain)), torch.randint(config.d_vocab, (16,))
+    ours, theirs = lay_out(companion.GPT(config)).eval(), reference(config).eval()
+    prompt = torch.randint(config.d_vocab, (16,))
     layers = [part for part in ours.modules() if isinstance(part, LaidOutLinear)]
     vectors = [torch.randn(1, layer.weight.shape[1]) for layer in layers]
 
