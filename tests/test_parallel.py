@@ -72,7 +72,7 @@ def test_a_process_that_does_not_answer_is_not_waited_for(tmp_path):
     (tmp_path / "silent.py").write_text(SILENT, "utf-8")
     done = torchrun(2, str(tmp_path / "silent.py"))  # which has a limit of its own
     assert done.returncode
-    assert done.stdout.splitlines() == ["[0, 2, 4]"] * 2
+    assert done.stdout.count("[0, 2, 4]") == 2  # both, though their lines may mix
     assert "imed out" in done.stderr
 
 
