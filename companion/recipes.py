@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from .optimizers import AdamW, muon, warmup_cosine, warmup_linear
 from .tokenizers import CharTokenizer
 
 
+@cache
 def shakespeare_tokens() -> tuple[Tensor, Tensor]:
     """Tiny Shakespeare's characters as tokens: training, validation."""
     text = tiny_shakespeare()
