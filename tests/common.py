@@ -1,4 +1,8 @@
-"""What many tests draw: generators, numbers, tokens, weights far from their start."""
+"""What many tests need: generators, numbers, shaken weights, processes."""
+
+import os
+import subprocess
+import sys
 
 import torch
 from torch import Tensor, nn
@@ -76,3 +80,26 @@ def llama(header: dict, tensors: dict[str, Tensor]):
     model.load_state_dict(state, assign=True)
     model.model.rotary_emb = type(model.model.rotary_emb)(config)  # it had no numbers
     return model.eval()
+
+
+def without_network() -> list[str]:
+    """What runs a command cut off from all networks, where that can be had."""
+    inside = ["unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    try:
+        can = subprocess.run([*inside, "true"], capture_output=True).returncode == 0
+    except OSError:
+        can = False
+    return inside if can else []
+
+
+def torchrun(n: int, *what: str, limit: float = 150) -> subprocess.CompletedProcess:
+    """Run a module or a script in n processes, and not longer than `limit` seconds."""
+    words = "-m torch.distributed.run --rdzv-backend c10d --local-addr 127.0.0.1"
+    words += f" --rdzv-endpoint 127.0.0.1:0 --nproc-per-node {n}"
+    return subprocess.run(
+        [*without_network(), sys.executable, *words.split(), *what],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=limit,
+    )

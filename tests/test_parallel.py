@@ -1,12 +1,8 @@
 """Many processes: each part of `parallel` beside one alone, and one that is silent."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
-from common import random, seeded
+from common import random, seeded, torchrun
 
 from companion import (
     GPT,
@@ -24,29 +20,6 @@ from companion.parallel import (
     partial_attention,
 )
 from companion.processes import Process
-
-
-def without_network() -> list[str]:
-    """What runs a command cut off from all networks, where that can be had."""
-    inside = ["unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-    try:
-        can = subprocess.run([*inside, "true"], capture_output=True).returncode == 0
-    except OSError:
-        can = False
-    return inside if can else []
-
-
-def torchrun(n: int, *what: str, limit: float = 150) -> subprocess.CompletedProcess:
-    """Run a module or a script in n processes, and not longer than `limit` seconds."""
-    words = "-m torch.distributed.run --rdzv-backend c10d --local-addr 127.0.0.1"
-    words += f" --rdzv-endpoint 127.0.0.1:0 --nproc-per-node {n}"
-    return subprocess.run(
-        [*without_network(), sys.executable, *words.split(), *what],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=limit,
-    )
 
 
 def test_every_part_follows_one_process():

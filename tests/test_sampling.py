@@ -13,6 +13,7 @@ from torch.testing import assert_close
 import companion as c
 from companion import beam_search, generate, sample, temperature, top_k, top_p
 from companion.positions import POSITIONS
+from companion.sampling import greedy
 
 V, WINDOW = 11, 8
 prompts = partial(random_tokens, d_vocab=V)
@@ -59,6 +60,8 @@ def test_each_sampler_is_that_of_transformers(ours, theirs, numbers):
         assert torch.equal(again.view(50, 40), ours(logits, x))
         assert torch.equal(ours(logits[0], x), ours(logits, x)[0])
     assert torch.equal(logits, copy)
+    right = [row.index(max(row)) for row in logits.tolist()]
+    assert greedy(logits.view(5, 10, 40)).flatten().tolist() == right
 
 
 def test_top_k_keeps_k_of_the_largest_even_with_ties():
@@ -146,6 +149,7 @@ def test_with_a_cache_every_token_is_computed_once():
     for use_cache, n in ((False, 4), (True, 4), (True, 100), (True, 0)):
         assert len([*generate(model, prompts(2), n, use_cache=use_cache)]) == n
     assert [args[0].shape[1] for args in seen[:8]] == [2, 3, 4, 5] + [2, 1, 1, 1]
+    assert [args[0].shape[1] for args in seen[8:]] == [2] + [1] * 6 + [WINDOW] * 93
     assert [args[1].capacity for args in seen[4:9]] == [6] * 4 + [WINDOW]
 
 
@@ -184,7 +188,8 @@ def test_what_cannot_be_written_is_refused_at_once():
     shapes = [torch.ones(s).long() for s in ((), (0,), (2, 0), (1, 2, 3))]
     calls = [(generate, (x, 2), {}, "shape") for x in shapes]
     calls += [(generate, (torch.ones(3), 2), {}, "float32")]
-    calls += [(generate, (prompts(9), 2), {}, r"9 .* context_length \(8\)")]
+    for x in prompts(9), prompts(2, 9):
+        calls += [(generate, (x, 2), {}, r"9 .* context_length \(8\)")]
     calls += [(generate, ([one, prompts(7)], 2), {}, r"7 and 2 .* \(8\)")]
     calls += [(generate, ([one, one[:0]], 2), {}, "1 token")]
     calls += [(generate, ([], 2), {}, "list of prompts")]
@@ -219,6 +224,7 @@ def test_prompts_of_different_lengths_go_on_together_as_each_would_alone(positio
     together = [torch.tensor(x) for x in ([1, 2, 3, 4, 5], [7], [9, 2])]
     alone = [written(model, prompt, 9) for prompt in together]
     assert written(model, together, 9) == alone
+    assert written(model, together, 5) == [text[:5] for text in alone]
     for end in {token for text in alone for token in text}:
         ours = written(model, together, 9, end=end)
         assert [ended(x, end) for x in ours] == [ended(x, end) for x in alone]
@@ -278,8 +284,8 @@ def test_beams_that_cover_everything_find_what_exhaustive_search_finds(
 
 @torch.no_grad()
 def test_beam_search_equals_a_loop_over_beams_without_a_cache():
-    """Of one beam, which is greedy search, and of three."""
-    for seed, end, n_beams in product(range(4), (None, 3), (1, 3)):
+    """Of one beam, which is greedy search, and of five."""
+    for seed, end, n_beams in product(range(4), (None, *range(V)), (1, 5)):
         model, prompt, beams, finished = gpt(seed=seed), prompts(2), [(0.0, [])], []
         for n in range(1, 7):
             grown = []

@@ -105,6 +105,7 @@ def test_the_linear_schedule_rises_as_the_other_and_falls_in_a_line(warmup, floo
 @pytest.mark.parametrize("schedule", [warmup_cosine, warmup_linear])
 def test_a_schedule_of_warmup_alone_divides_by_no_zero(schedule):
     assert schedule(5, warmup=5, total=5, floor=0.2) in (1.0, 0.2)
+    assert schedule(9, warmup=5, total=9) == 0  # the floor of those who name none
 
 
 def test_noam_is_equation_3_with_its_peak_at_the_end_of_warmup():
@@ -245,12 +246,13 @@ def test_muon_is_the_loop_over_single_matrices_and_adamw_is_elsewhere():
 
 def test_the_default_muon_has_every_parameter_once_and_only_block_matrices_by_muon():
     model = tiny_gpt()
-    optimizer = muon(model, 0.02, 0.003)
+    optimizer = muon(model, adam_lr=0.003)
     taken = [p for group in optimizer.param_groups for p in group["params"]]
     assert sorted(map(id, taken)) == sorted(map(id, model.parameters()))
     names = {id(p): name for name, p in model.named_parameters()}
     for group in optimizer.param_groups:
         assert group["lr"] == (0.02 if group["muon"] else 0.003)
+        assert (group["betas"], group["momentum"]) == ((0.9, 0.95), 0.95)
         for parameter in group["params"]:
             name = names[id(parameter)]
             inside = name.startswith("blocks.") and "norm" not in name
