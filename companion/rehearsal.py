@@ -21,7 +21,7 @@ from .training import train
 FAST = RECIPES["fast"]
 SAID = """\
 data parallel: ten steps, the losses of one process within 1e-5
-sharded AdamW: the same weights to the bit, a part of the running means
+sharded AdamW: the same weights to the bit, each with its part of the running means
 fully sharded by PyTorch: five steps, the losses of one process within 1e-5
 tensor parallel: the same text, with {} of 4 heads in each one's cache
 ring attention: a text in parts, the answers of the whole, causal or not"""
