@@ -43,9 +43,10 @@ class LaidOutLinear(nn.Module):
 def lay_out(model: GPT) -> GPT:
     """The model itself, its linear layers in oneDNN's layout: to decode on a CPU.
 
-    A float32 product of few rows is then up to three times as fast. The model can't be
-    trained, copied or saved any more; a tied output matrix lies in memory twice. Where
-    oneDNN is missing, and beyond float32 on a CPU, nothing changes.
+    A float32 product of few rows is then up to three times as fast, but with one thread
+    one row gains nothing. The model can't be trained, copied or saved any more; a tied
+    output matrix lies in memory twice. Where oneDNN is missing, and beyond float32 on a
+    CPU, nothing changes.
     """
     for part, name, x in linear_layers(model):
         plain = x.weight.type() == "torch.FloatTensor"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import seeded
+from common import seeded, torchrun
 from safetensors.torch import load_file
 
 from companion import RECIPES, muon, runs, train_recipe
@@ -286,11 +286,8 @@ def test_two_processes_go_on_with_what_one_began(more, path, tmp_path):
     quietly(SHORT, one)
     with pytest.raises(KeyboardInterrupt):
         quietly(stop_at(2, SHORT), path)
-    torchrun = "-m torch.distributed.run --rdzv-backend c10d --local-addr 127.0.0.1"
-    torchrun += " --rdzv-endpoint 127.0.0.1:0 --nproc-per-node 2 -m companion train"
-    torchrun += f" --recipe plain --steps 4 --device cpu --checkpoint {path}"
-    command = [sys.executable, *torchrun.split(), *more]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    what = "-m companion train --recipe plain --steps 4 --device cpu --checkpoint"
+    done = torchrun(2, *what.split(), str(path), *more)
     assert done.returncode == 0, done.stderr
     model, losses = quietly(SHORT, path)
     assert losses == []

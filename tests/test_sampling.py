@@ -60,6 +60,10 @@ def test_each_sampler_is_that_of_transformers(ours, theirs, numbers):
         assert torch.equal(again.view(50, 40), ours(logits, x))
         assert torch.equal(ours(logits[0], x), ours(logits, x)[0])
     assert torch.equal(logits, copy)
+
+
+def test_greedy_takes_the_likeliest_on_any_leading_axes():
+    logits = random(50, 40)
     right = [row.index(max(row)) for row in logits.tolist()]
     assert greedy(logits.view(5, 10, 40)).flatten().tolist() == right
 
