@@ -1,11 +1,20 @@
 """What many tests need: generators, numbers, shaken weights, processes."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
+from datetime import timedelta
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.multiprocessing import start_processes
+
+# Python and PyTorch are started once, and not for each process.
+FORK = "forkserver" in multiprocessing.get_all_start_methods()
+SLOW = ["companion.rehearsal", "torch._dynamo", "torch.distributed.fsdp"]
+multiprocessing.set_forkserver_preload(SLOW)
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -103,3 +112,22 @@ def torchrun(n: int, *what: str, limit: float = 150) -> subprocess.CompletedProc
         text=True,
         timeout=limit,
     )
+
+
+def enter(rank: int, n: int, port: int, function, args: tuple) -> None:
+    """Call a function where the environment is as torchrun would have it."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_RANK": str(rank)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    torch.set_num_threads(1)
+    function(*args)
+
+
+def together(n: int, function, *args) -> None:
+    """Call a function of a module in n processes that can talk to each other.
+
+    Raises what the first that fails raises, and ends the others.
+    """
+    store = dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=60), False)
+    how = "forkserver" if FORK else "spawn"
+    start_processes(enter, (n, store.port, function, args), n, start_method=how)

@@ -5,6 +5,9 @@ import signal
 import pytest
 import torch
 
+from companion import published
+from companion.artifacts import SMOLLM2
+
 torch.set_num_threads(1)
 
 
@@ -14,3 +17,18 @@ def ctrl_c_raises():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session")
+def file():
+    """SmolLM2's header and tensors."""
+    return published.read_gguf(SMOLLM2.path)
+
+
+@pytest.fixture(scope="session")
+def loaded(file):
+    """SmolLM2 and its tokenizer."""
+    header, tensors = file
+    config = published.config_of(header)
+    model = published.build(config, published.weights_of(tensors, config))
+    return model, published.PublishedTokenizer(header)

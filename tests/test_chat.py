@@ -13,12 +13,6 @@ import torch
 
 from companion import chat, generate
 from companion.chat import SYSTEM, Talk, sampler
-from companion.published import load_smollm2
-
-
-@pytest.fixture(scope="module")
-def loaded():
-    return load_smollm2()
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import random, seeded, torchrun
+import torch.distributed as dist
+from common import random, seeded, together
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
@@ -23,6 +24,7 @@ from companion import (
     save_checkpoint,
     train,
 )
+from companion.processes import Process, full_tensor, shard
 
 TINY = replace(RECIPES["fast"].config, d_model=32, n_layers=2)
 
@@ -233,35 +235,26 @@ def test_where_it_can_not_be_written_the_old_file_stays(path):
     assert path.read_bytes() == before
 
 
-SHARED = f"""
-import sys
-from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_checkpoints import *
-import torch.distributed as dist
-from companion.processes import Process, full_tensor, shard
-
 def sharded(seed):
     model, generator = GPT(TINY, seeded(seed)), seeded(seed)
     shard(model, 2)
     return model, muon(model), generator
 
-process, folder = Process.this("cpu"), Path(sys.argv[1])
-with process.joined():
-    ours, theirs = sharded(0), sharded(1)
-    tokens = torch.arange(32).view(2, 16)[process.rank, None]
-    train(*ours[:2], [(tokens, tokens)] * 2)
-    save_checkpoint(folder / "made/too" / str(process.rank), *ours)
-    dist.barrier()  # the file of the first is there
-    load_checkpoint(folder / "made/too/0", *theirs)
-    for one, other in zip(everything(*ours), everything(*theirs), strict=True):
-        assert type(one) is type(other)
-        assert torch.equal(full_tensor(one), full_tensor(other))
-"""
+
+def share(folder: Path):
+    process = Process.this("cpu")
+    with process.joined():
+        ours, theirs = sharded(0), sharded(1)
+        tokens = torch.arange(32).view(2, 16)[process.rank, None]
+        train(*ours[:2], [(tokens, tokens)] * 2)
+        save_checkpoint(folder / str(process.rank), *ours)
+        dist.barrier()  # the file of the first is there
+        load_checkpoint(folder / "0", *theirs)
+        for one, other in zip(everything(*ours), everything(*theirs), strict=True):
+            assert type(one) is type(other)
+            assert torch.equal(full_tensor(one), full_tensor(other))
 
 
 def test_sharded_parts_come_back_and_only_the_first_process_writes(tmp_path):
-    (tmp_path / "shared.py").write_text(SHARED, "utf-8")
-    done = torchrun(2, str(tmp_path / "shared.py"), str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    together(2, share, tmp_path / "made/too")
     assert [path.name for path in (tmp_path / "made/too").iterdir()] == ["0"]

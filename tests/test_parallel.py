@@ -1,8 +1,11 @@
 """Many processes: each part of `parallel` beside one alone, and one that is silent."""
 
+import time
+
 import pytest
 import torch
-from common import random, seeded, torchrun
+from common import random, seeded, together
+from torch.multiprocessing import ProcessRaisedException
 
 from companion import (
     GPT,
@@ -18,35 +21,36 @@ from companion.parallel import (
     cut_layer,
     merge_partials,
     partial_attention,
+    ring_all_reduce,
 )
 from companion.processes import Process
 
 
+def rehearse():
+    """Each part beside one process; one head of four is left to each."""
+    process = Process.this("cpu")
+    with process.joined():
+        assert rehearsal.check(process.rank, process.world) == 1
+
+
 def test_every_part_follows_one_process():
     """Chapter 11 runs it in two; in four, left and right of a ring are different."""
-    done = torchrun(4, "-m", "companion.rehearsal")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == rehearsal.SAID.format(1) + "\n"
+    together(4, rehearse)
 
 
-SILENT = """
-import time, torch
-from companion.parallel import ring_all_reduce
-from companion.processes import Process
-process = Process.this("cpu")
-with process.joined(20):
-    print(ring_all_reduce(torch.arange(3)).tolist(), flush=True)
-    process.rank == 1 and time.sleep(600)
-    ring_all_reduce(torch.ones(9))
-"""
+def fall_silent():
+    process = Process.this("cpu")
+    with process.joined():  # they are in step from here on
+        assert ring_all_reduce(torch.arange(3)).tolist() == [0, 2, 4]
+    with process.joined(5):
+        if process.rank == 1:
+            time.sleep(600)
+        ring_all_reduce(torch.ones(9))
 
 
-def test_a_process_that_does_not_answer_is_not_waited_for(tmp_path):
-    (tmp_path / "silent.py").write_text(SILENT, "utf-8")
-    done = torchrun(2, str(tmp_path / "silent.py"))  # which has a limit of its own
-    assert done.returncode
-    assert done.stdout.count("[0, 2, 4]") == 2  # both, though their lines may mix
-    assert "imed out" in done.stderr
+def test_a_process_that_does_not_answer_is_not_waited_for():
+    with pytest.raises(ProcessRaisedException, match="imed out"):
+        together(2, fall_silent)
 
 
 def test_one_that_is_alone_talks_to_nobody():

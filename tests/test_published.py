@@ -19,19 +19,6 @@ from companion import GPT, published
 from companion.artifacts import SMOLLM2
 
 
-@pytest.fixture(scope="module")
-def file():
-    return published.read_gguf(SMOLLM2.path)
-
-
-@pytest.fixture(scope="module")
-def loaded(file):
-    header, tensors = file
-    config = published.config_of(header)
-    model = published.build(config, published.weights_of(tensors, config))
-    return model, published.PublishedTokenizer(header)
-
-
 @torch.inference_mode()
 def test_logits_are_transformers_and_a_cache_changes_nothing(loaded, file):
     model, tokenizer = loaded

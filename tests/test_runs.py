@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import seeded, torchrun
+from common import seeded, together, torchrun
 from safetensors.torch import load_file
 
 from companion import RECIPES, muon, runs, train_recipe
@@ -280,15 +280,18 @@ def test_a_recipe_of_impossible_numbers_is_refused(change):
         quietly(replace(TINY, **change))
 
 
-@pytest.mark.parametrize("more", [[], ["--shard"]])
-def test_two_processes_go_on_with_what_one_began(more, path, tmp_path):
+@pytest.mark.parametrize("how", ["processes", "sharded, by torchrun"])
+def test_two_processes_go_on_with_what_one_began(how, path, tmp_path):
     one = tmp_path / "one"
     quietly(SHORT, one)
     with pytest.raises(KeyboardInterrupt):
         quietly(stop_at(2, SHORT), path)
-    what = "-m companion train --recipe plain --steps 4 --device cpu --checkpoint"
-    done = torchrun(2, *what.split(), str(path), *more)
-    assert done.returncode == 0, done.stderr
+    if how == "processes":
+        together(2, quietly, SHORT, path)
+    else:
+        what = "-m companion train --recipe plain --steps 4 --device cpu --shard"
+        done = torchrun(2, *what.split(), "--checkpoint", str(path))
+        assert done.returncode == 0, done.stderr
     model, losses = quietly(SHORT, path)
     assert losses == []
     right, ours = load_file(one), load_file(path)
