@@ -1,4 +1,4 @@
-"""Weights laid out for the kernels that decode: float32, 4 and 8 bits. Chapters 10, 12.
+"""Weights laid out for the kernels that decode: floats, 4 and 8 bits. Chapters 10, 12.
 
 In 4 bits PyTorch's kernel for few rows takes whole numbers from 0 to 15, with a scale
 and an offset for each block of 32 inputs, and makes floats of them only where it
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .inputs import check_tensor
 from .models import GPT
+from .processes import bfloat16_is_faster
 
 BLOCK = 32
 
@@ -43,14 +44,16 @@ class LaidOutLinear(nn.Module):
 def lay_out(model: GPT) -> GPT:
     """The model itself, its linear layers in oneDNN's layout: to decode on a CPU.
 
-    A float32 product of few rows is then up to three times as fast, but with one thread
-    one row gains nothing. The model can't be trained, copied or saved any more; a tied
-    output matrix lies in memory twice. Where oneDNN is missing, and beyond float32 on a
-    CPU, nothing changes.
+    A product of few rows is then up to three times as fast, but in float32 with one
+    thread one row gains nothing. The model can't be trained, copied or saved any more;
+    a tied output matrix lies in memory twice. Where oneDNN is missing, and for what is
+    neither float32 nor bfloat16 that the processor multiplies, nothing changes.
     """
+    known = {torch.float32} if torch.backends.mkldnn.is_available() else set()
+    if known and bfloat16_is_faster("cpu"):
+        known.add(torch.bfloat16)
     for part, name, x in linear_layers(model):
-        plain = x.weight.type() == "torch.FloatTensor"
-        if plain and torch.backends.mkldnn.is_available():
+        if x.weight.is_cpu and x.weight.dtype in known:
             setattr(part, name, LaidOutLinear(x))
     return model
 

@@ -145,7 +145,7 @@ def decoding(n: int = 128) -> list[dict]:
 def streams(n: int = 64) -> list[dict]:
     """Eight streams of different lengths in one ragged batch, against one alone."""
     model = companion.GPT(companion.GPTConfig()).eval()
-    half, model = copy.deepcopy(model).bfloat16(), lay_out(model)
+    half, model = lay_out(copy.deepcopy(model).bfloat16()), lay_out(model)
     prompts = [torch.randint(50_257, (4 * i,)) for i in range(1, 9)]
     eight, one = written(model, prompts, n), written(model, prompts[3], n)
     eight_half, one_half = written(half, prompts, n), written(half, prompts[3], n)
