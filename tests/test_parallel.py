@@ -40,9 +40,8 @@ def test_every_part_follows_one_process():
 
 def fall_silent():
     process = Process.this("cpu")
-    with process.joined():  # they are in step from here on
+    with process.joined(20):
         assert ring_all_reduce(torch.arange(3)).tolist() == [0, 2, 4]
-    with process.joined(5):
         if process.rank == 1:
             time.sleep(600)
         ring_all_reduce(torch.ones(9))
