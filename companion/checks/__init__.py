@@ -11,6 +11,6 @@ from .one_machine import accumulated, block_operations, linear_attention, merge_
 from .positional_encodings import buckets, induction_scores, neighbours, slopes
 from .published_weights import bits_a_weight, chat, eight_bits, rows
 from .sampling import crossing, dart, ending, write
-from .serving import blocks_in_use, guess_chances, int8, schedule
-from .tokens import decode, fewest, pieces, windows
+from .serving import blocks_in_use, int8, schedule
+from .tokens import decode, pieces, windows
 from .training import adamw, best, clip, whole_split

@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from ..tokenizers import BPETokenizer, merge
+from ..tokenizers import BPETokenizer
 from .compare import Mistake, compare
 
 
@@ -100,65 +100,3 @@ def pieces(answer) -> None:
         "spaces are lost: only one in front of each word is kept": only(r" ?[^ \n]+"),
         "line breaks are lost: they are white space, too": only(r" ?[^ \n]+| +"),
     }, "pieces: put together, they are the text", judged)  # fmt: skip
-
-
-class Asked(list):
-    """A vocabulary that may not be asked without end."""
-
-    def counted(name):
-        def ask(self, *given):
-            self.n = getattr(self, "n", 0) + 1
-            if self.n > 10_000:
-                raise Mistake("trying all ways takes too long: ask it by place")
-            return getattr(list, name)(self, *given)
-
-        return ask
-
-    __iter__, __contains__ = counted("__iter__"), counted("__contains__")
-
-
-def fewest(answer) -> None:
-    """`answer(vocabulary, text)`: the least number of tokens that make up the text."""
-
-    def right(vocabulary, text):
-        data, best = text.encode(), [0]
-        for end in range(1, len(data) + 1):
-            tokens = (v for v in vocabulary if data[:end].endswith(v))
-            best.append(1 + min(best[end - len(v)] for v in tokens))
-        return best[-1]
-
-    def greedy(vocabulary, text, way=1):
-        data, n = text.encode()[::way], 0
-        while data:
-            data = data[max(len(v) for v in vocabulary if data.startswith(v[::way])) :]
-            n += 1
-        return n
-
-    def merging(vocabulary, text):
-        ids = [bytes([i]) for i in text.encode()]
-        for new in vocabulary:
-            for k in range(1, len(new)):
-                ids = merge(ids, (new[:k], new[k:]), new)
-        return len(ids)
-
-    lists = "ab abc cde, ab abc cde st rst pqr, cbb bac bc cc wxyz, ab ba ababab "
-    lists += "cdefghijklmn, ab abc abcd bcdefg yz xyz wxyz uvwxy"
-    single = [bytes([i]) for i in range(256)]
-    words = (x.encode().split() + single for x in lists.split(","))
-    one, two, three, long, five = words
-    cases = [(one, "abcab"), (one, "abcde"), (two, "pqrst"), (two, "abcdepqrst")]
-    cases += [(two, "cdé"), (one, ""), (three, "ccbbac"), (three, "wxyz")]
-    cases += [(single, "qwertyuiopasdfghjklzxcvbnmQWER"), (long, "ab" * 13)]
-    cases += [(long, "abcdefghijklmn"), ([b"a b", *single], "a b"), (five, "abcdefg")]
-    cases += [(five, "uvwxyz")]
-    compare(answer, right, [(Asked(words), text) for words, text in cases], {
-        "the longest token at each place isn't always best: for abcde it gives abc d e,"
-        " but ab cde is shorter": greedy,
-        "the longest token from the end isn't always best: pqrst becomes p q rst":
-            lambda *case: greedy(*case, -1),
-        "the better of both isn't always best":
-            lambda *case: min(greedy(*case), greedy(*case, -1)),
-        "this is what byte-pair encoding gives, which isn't always shortest": merging,
-        "each byte is a token here: use the longer ones": lambda _, x: len(x.encode()),
-        "no token fits: hold them against text.encode()": ValueError,
-    }, "fewest: each place remembers the best way to it")  # fmt: skip

@@ -92,23 +92,6 @@ def shared_too_far(n_shared, lengths, size):
     return len(blocks)
 
 
-def right_chances(logits, guess_logits, t):
-    p = torch.softmax(logits, 0)
-    q = torch.softmax(guess_logits / t, 0)
-    kept = torch.where(p < q, p / q, 1.0)
-    more = torch.where(p > q, p - q, 0.0)
-    return kept, more / more.sum()
-
-
-def wrong_chances(kept=None, anew=None):
-    def answer(logits, guess_logits, t):
-        p, q = logits.softmax(-1), (guess_logits / t).softmax(-1)
-        right = right_chances(logits, guess_logits, t)
-        return kept(p, q) if kept else right[0], anew(p, q) if anew else right[1]
-
-    return answer
-
-
 def serve(least=1, together=False, again=True, skip_first=False, over=0):
     """A loop over the states of rows, with the faults that are asked for."""
 
@@ -202,8 +185,6 @@ RIGHT = [
     (checks.blocks_in_use, right_blocks),
     (checks.blocks_in_use, lambda *case: torch.tensor(right_blocks(*case))),
     (checks.blocks_in_use, lambda *case: float(right_blocks(*case))),
-    (checks.guess_chances, right_chances),
-    (checks.guess_chances, lambda *case: [*right_chances(*case)]),
 ]
 WRONG = [
     (checks.schedule, serve(least=0), "one token got two"),
@@ -269,39 +250,5 @@ WRONG = [
         checks.blocks_in_use,
         lambda n, talks, size: n // size + sum(-(-(x - n) // size) for x in talks),
         "fill no block are missing",
-    ),
-    (checks.guess_chances, wrong_chances(anew=lambda p, q: p), "comes twice"),
-    (
-        checks.guess_chances,
-        wrong_chances(anew=lambda p, q: (p - q).clamp(min=0)),
-        "sum to 1",
-    ),
-    (checks.guess_chances, wrong_chances(kept=lambda p, q: p / q), "above 1"),
-    (checks.guess_chances, wrong_chances(kept=torch.minimum), "divide it by q"),
-    (
-        checks.guess_chances,
-        wrong_chances(anew=lambda p, q: (p - q).abs() / (p - q).abs().sum()),
-        "nothing is drawn anew",
-    ),
-    (
-        checks.guess_chances,
-        wrong_chances(kept=lambda p, q: (q / p).clamp(max=1)),
-        "exchanged",
-    ),
-    (checks.guess_chances, lambda p, q, t: right_chances(p, q, 1.0), "divided by t"),
-    (
-        checks.guess_chances,
-        lambda p, q, t: (
-            (torch.ones_like(p), p.softmax(0)) if t == 1 else right_chances(p, q, t)
-        ),
-        "it gives 1, wanted",
-    ),
-    (checks.guess_chances, lambda p, q, t: right_chances(p, q, t)[0], "wanted"),
-    (checks.guess_chances, lambda p, q, t: right_chances(p / t, q, t), "aren't"),
-    (checks.guess_chances, lambda *case: right_chances(*case)[::-1], "exchanged"),
-    (
-        checks.guess_chances,
-        wrong_chances(kept=lambda p, q: 1 - (p / q).clamp(max=1)),
-        "this is the chance not to keep a guess",
     ),
 ]

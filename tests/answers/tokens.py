@@ -1,10 +1,8 @@
 """Right and wrong answers to the exercises of chapter 00."""
 
 import codecs
-import functools
 import re
 
-import numpy as np
 import torch
 
 from companion import checks
@@ -64,44 +62,8 @@ def leak_mended_for_spaces(text):
     return re.findall(r" ?[^ ]+| +(?= [^ ])| +", text)
 
 
-def merged_by_rank(vocabulary, text):
-    ids = [bytes([i]) for i in text.encode()]
-    for new in vocabulary:
-        i = 0
-        while i + 1 < len(ids):
-            if ids[i] + ids[i + 1] == new:
-                ids[i : i + 2] = [new]
-            i += 1
-    return len(ids)
-
-
-def six_bytes_at_most(vocabulary, text):
-    data, best = text.encode(), [0]
-    for end in range(1, len(data) + 1):
-        starts = range(max(0, end - 6), end)
-        best.append(1 + min(best[s] for s in starts if data[s:end] in vocabulary))
-    return best[-1]
-
-
 def right_pieces(text):
     return re.findall(r" ?[^ \n]+|[ \n]+", text)
-
-
-def right_fewest(vocabulary, text):
-    data, best = text.encode(), [0]
-    for end in range(1, len(data) + 1):
-        ways = [best[s] for s in range(end) if data[s:end] in vocabulary]
-        best.append(1 + min(ways))
-    return best[-1]
-
-
-def remembered_fewest(vocabulary, text):
-    @functools.cache
-    def least(data):
-        ways = [data[len(v) :] for v in vocabulary if data.startswith(v)]
-        return 1 + min(map(least, ways)) if data else 0
-
-    return least(text.encode())
 
 
 def leaky_pieces(text):
@@ -113,22 +75,6 @@ def leaky_pieces(text):
             found += [" " * min(spaces, 1) + part, " " * (spaces - 1)]
             spaces = 0
     return [piece for piece in found if piece]
-
-
-def greedy(vocabulary, text):
-    data, n = text.encode(), 0
-    while data:
-        size = max(k for k in range(1, len(data) + 1) if data[:k] in vocabulary)
-        data, n = data[size:], n + 1
-    return n
-
-
-def greedy_from_the_right(vocabulary, text):
-    data, n = text.encode(), 0
-    while data:
-        size = max(k for k in range(1, len(data) + 1) if data[-k:] in vocabulary)
-        data, n = data[:-size], n + 1
-    return n
 
 
 def mended_leak(text):
@@ -146,66 +92,6 @@ def ended_stream(vocabulary, tokens):
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = "".join(decoder.decode(vocabulary[i]) for i in tokens)
     return text + decoder.decode(b"", final=True)
-
-
-def all_ways(vocabulary, text):
-    def least(data):
-        ways = [data[len(v) :] for v in vocabulary if data.startswith(v)]
-        return 1 + min(map(least, ways)) if data else 0
-
-    return least(text.encode())
-
-
-def no_long_token(vocabulary, text):
-    data, best = text.encode(), [0]
-    for end in range(1, len(data) + 1):
-        starts = range(max(0, end - 4), end)
-        best.append(1 + min(best[s] for s in starts if data[s:end] in vocabulary))
-    return best[-1]
-
-
-def three_longest(vocabulary, text):
-    @functools.cache
-    def least(data):
-        ways = sorted((v for v in vocabulary if data.startswith(v)), key=len)[-3:]
-        return 1 + min(least(data[len(v) :]) for v in ways) if data else 0
-
-    return least(text.encode())
-
-
-def by_characters(vocabulary, text):
-    best = [0]
-    for end in range(1, len(text) + 1):
-        ways = [best[s] for s in range(end) if text[s:end].encode() in vocabulary]
-        best.append(1 + min(ways))
-    return best[-1]
-
-
-def longest_anywhere(vocabulary, text):
-    def count(data):
-        for v in sorted(vocabulary, key=len, reverse=True):
-            if v in data:
-                left, _, right = data.partition(v)
-                return count(left) + 1 + count(right)
-        return 0
-
-    return count(text.encode())
-
-
-def better_greedy(vocabulary, text):
-    return min(greedy(vocabulary, text), greedy_from_the_right(vocabulary, text))
-
-
-def forwards(vocabulary, text):
-    """From each place on, to all that can be reached from it."""
-    data = text.encode()
-    best = [0] + [len(data)] * len(data)
-    for start in range(len(data)):
-        for v in vocabulary:
-            if data.startswith(v, start):
-                end = start + len(v)
-                best[end] = min(best[end], best[start] + 1)
-    return best[-1]
 
 
 def one_by_one_pieces(text):
@@ -247,11 +133,6 @@ RIGHT = [
     (checks.pieces, lambda text: re.findall(r" ?\S+|\s+(?!\S)|\s+", text)),
     (checks.pieces, one_by_one_pieces),
     (checks.pieces, lambda text: [x for x in re.split(r"([ \n]+)", text) if x]),
-    (checks.fewest, right_fewest),
-    (checks.fewest, remembered_fewest),
-    (checks.fewest, forwards),
-    (checks.fewest, lambda v, text: torch.tensor(right_fewest(v, text))),
-    (checks.fewest, lambda v, text: np.int64(right_fewest(v, text))),
 ]
 WRONG = [
     (
@@ -316,8 +197,6 @@ WRONG = [
             r" ?\S+|[ \n]+",
         )
     ),
-    (checks.fewest, merged_by_rank, "what byte-pair encoding gives"),
-    (checks.fewest, six_bytes_at_most, "it gives 13, wanted 2"),
     (checks.windows, lambda x, n: [x[i + n] for i in range(0, len(x), n)], "leave a"),
     (checks.windows, late_windows, "a full window is left out"),
     (
@@ -390,14 +269,4 @@ WRONG = [
     ),
     (checks.pieces, lambda x: re.findall(r"\s?\S+|\s+", x), r"What's\" is neither"),
     (checks.pieces, lambda x: re.findall(r" ?\w+|[^\w]", x), "words are cut"),
-    (checks.fewest, all_ways, "ask it by place"),
-    (checks.fewest, no_long_token, "it gives 13, wanted 5"),
-    (checks.fewest, by_characters, "no token fits"),
-    (checks.fewest, longest_anywhere, "it gives .* wanted"),
-    (checks.fewest, better_greedy, "the better of both"),
-    (checks.fewest, three_longest, "it gives .* wanted 2"),
-    (checks.fewest, greedy, "ab cde is shorter"),
-    (checks.fewest, greedy_from_the_right, "longest token from the end"),
-    (checks.fewest, lambda v, text: [b"abc", b"ab"], "wanted 2"),
-    (checks.fewest, lambda v, text: len(list(text.encode())), "use the longer ones"),
 ]
