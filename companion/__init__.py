@@ -25,7 +25,7 @@ from .attention import attention, padding_mask, softmax  # now `attention` is no
 from .cache import Cache, ConcatenatingCache, Int8Cache, PreallocatedCache, quantize
 from .serving_caches import RaggedCache, SlidingWindowCache
 from .blocks import Block, FeedForward, GatedFeedForward, LayerNorm, PostNormBlock
-from .blocks import RMSNorm, gelu, gelu_tanh, squared_relu
+from .blocks import RMSNorm
 from .models import GPT, GPTConfig
 from .encoder_decoder import TRANSFORMER_BASE, EncoderDecoder
 from .optimizers import AdamW, Muon, muon, orthogonalize

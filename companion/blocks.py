@@ -1,6 +1,5 @@
 """Blocks: norms, activations, feed-forward, residual blocks. Chapters 04 and 08."""
 
-import math
 from functools import partial
 
 import torch
@@ -41,25 +40,14 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, (self.d_model,), self.gain, self.eps)
 
 
-def gelu(x: Tensor) -> Tensor:
-    """x · Φ(x), with the exact normal distribution. Hendrycks and Gimpel 2016."""
-    return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
-
-
-def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU as GPT-2 computes it, by a tanh."""
-    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-
-
 def squared_relu(x: Tensor) -> Tensor:
     """max(x, 0)². So et al. 2021 (Primer)."""
     return torch.relu(x).square()
 
 
-# What a model runs: PyTorch's fused kernels where there are some, equal to the above.
 ACTIVATIONS = {
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "gelu": F.gelu,  # Hendrycks and Gimpel 2016
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),  # as GPT-2 computes it
     "relu": torch.relu,
     "squared_relu": squared_relu,
     "silu": F.silu,

@@ -41,11 +41,6 @@ class Talk:
         start = len(self.tokenizer.chat([]))
         return self.tokenizer.chat([(role, text)])[:-start]
 
-    @property
-    def forgets(self) -> bool:
-        """Whether the talk is longer than what is kept."""
-        return len(self.cache) > self.window
-
     @torch.inference_mode()
     def answer(self, text: str, n_most: int = 1000) -> Iterator[str]:
         """What the model says to `text`, piece by piece, at most `n_most` tokens.
@@ -80,7 +75,6 @@ def sampler(t: float, seed: int):
 
 def talk_on(talk: Talk) -> None:
     """Read lines and answer them, until there are no more."""
-    told = False
     while True:
         try:
             text = input("> ").strip()
@@ -97,9 +91,6 @@ def talk_on(talk: Talk) -> None:
             print(HELP)
         elif text:
             say(talk, text)
-        if talk.forgets and not told:
-            print(f"(More than {talk.window} tokens: the oldest are forgotten now.)")
-        told = talk.forgets
 
 
 def say(talk: Talk, text: str) -> None:

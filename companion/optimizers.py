@@ -41,22 +41,13 @@ def noam(step: int, *, d_model: int, warmup: int = 4000) -> float:
 
 
 class AdamW(Optimizer):
-    """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2.
-
-    Raises ValueError where a group sets what it doesn't know.
-    """
-
-    settings = ("lr", "betas", "eps", "weight_decay")
+    """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2."""
 
     def __init__(
         self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
     ):
         own = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, own)
-        for group in self.param_groups:
-            known = {"params", "param_names", "initial_lr", *self.settings}
-            if unknown := sorted(group.keys() - known):
-                raise ValueError(f"a group sets {unknown}, not in {self.settings}")
 
     @torch.no_grad()
     def step(self) -> None:
@@ -106,8 +97,6 @@ class Muon(AdamW):
     Embeddings, norms and biases belong in groups with `"muon": False`, which AdamW
     updates. Raises ValueError for a parameter that is not a matrix. Jordan et al. 2024.
     """
-
-    settings = (*AdamW.settings, "momentum", "muon")
 
     def __init__(self, params, lr=0.02, momentum=0.95, **adam):
         super().__init__(params, lr, **adam)

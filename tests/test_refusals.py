@@ -195,9 +195,6 @@ BAD = {
         (lambda: c.warmup_linear(1, warmup=-1, total=9), WHOLE),
         (lambda: c.noam(0, d_model=8), WHOLE),
     ],
-    "AdamW": [
-        (lambda: c.AdamW([{"params": WEIGHTS, "decay": 1}]), "a group sets ['decay']"),
-    ],
     "Muon": [
         (lambda: c.Muon([torch.nn.Parameter(torch.ones(3))]), "takes matrices, not"),
         (lambda: c.muon(torch.nn.Linear(2, 2)), "no blocks; use AdamW"),
