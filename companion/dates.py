@@ -30,11 +30,6 @@ PATTERNS = (
 ).split("|")
 PREFIXES = ("", "{Wed} ", "{Wednesday}, ")
 CASES = (str, str.upper, str.lower)
-# A form is a pattern, a weekday before it or none, and upper or lower case. Every fifth
-# is kept for the test, though all its parts occur in other forms.
-FORMS = [*itertools.product(PREFIXES, PATTERNS, CASES)]
-TEST_FORMS = FORMS[::5]
-TRAINING_FORMS = [form for form in FORMS if form not in TEST_FORMS]
 # Two digits of a year are enough within one hundred of them.
 FIRST, LAST = datetime.date(1950, 1, 1), datetime.date(2049, 12, 31)
 DAYS = [*map(datetime.date.fromordinal, range(FIRST.toordinal(), LAST.toordinal() + 1))]
@@ -62,6 +57,15 @@ def write(day: datetime.date, form: tuple, slip=lambda name: name) -> str:
     parts |= {"y": day.year, "yy": f"{day.year % 100:02}"}
     parts |= {"Wed": weekday[:3], "Wednesday": slip(weekday)}
     return case((prefix + pattern).format(**parts))
+
+
+# A form is a pattern, a weekday before it or none, and upper or lower case; those that
+# write a day alike are one. Every fifth is kept for the test, though all its parts
+# occur in other forms.
+ALL = itertools.product(PREFIXES, PATTERNS, CASES)
+FORMS = [*{write(datetime.date(1954, 3, 2), form): form for form in ALL}.values()]
+TEST_FORMS = FORMS[::5]
+TRAINING_FORMS = [form for form in FORMS if form not in TEST_FORMS]
 
 
 def pick(options, generator: torch.Generator):

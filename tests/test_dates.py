@@ -59,6 +59,8 @@ def test_training_and_test_share_no_day_and_no_form_but_all_their_parts():
     assert len(TRAINING_DAYS) + len(TEST_DAYS) == len(DAYS) == 36525
     assert 0.08 < len(TEST_DAYS) / len(DAYS) < 0.12
     assert not set(TRAINING_FORMS) & set(TEST_FORMS)
+    written = {write(datetime.date(2044, 6, 7), form) for form in FORMS}
+    assert len(written) == len(TRAINING_FORMS) + len(TEST_FORMS)
     for parts in zip(*TEST_FORMS, strict=True):
         assert set(parts) <= {part for form in TRAINING_FORMS for part in form}
     trained = {iso for _, iso in dates(3000, seeded())}
