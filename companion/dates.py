@@ -60,8 +60,8 @@ def write(day: datetime.date, form: tuple, slip=lambda name: name) -> str:
 
 
 # A form is a pattern, a weekday before it or none, and upper or lower case; those that
-# write a day alike are one. Every fifth is kept for the test, though all its parts
-# occur in other forms.
+# write a day alike are one (of a day that shows a 0 before both its numbers). Every
+# fifth is kept for the test, though all its parts occur in other forms.
 ALL = itertools.product(PREFIXES, PATTERNS, CASES)
 FORMS = [*{write(datetime.date(1954, 3, 2), form): form for form in ALL}.values()]
 TEST_FORMS = FORMS[::5]
