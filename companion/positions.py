@@ -1,4 +1,4 @@
-"""Positions: over 200 lines, since six schemes stand side by side. Chapter 03.
+"""Positions: six schemes, side by side. Chapter 03.
 
 A scheme is a class with one method, `forward(x, place) -> (x, rope, bias)`: the
 embedding (b t c), to which it may add something; what rotates queries and keys, or
