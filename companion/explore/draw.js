@@ -4,7 +4,8 @@ const state = { token: 0, block: 0, head: 0, unfold: 3, temperature: 1, k: 1, p:
 const silenced = new Set(), strips = {}; // which heads; what each strip shows
 let model, words, tokens = [], whole = [], records = [], writing = 0; // whole: no head silenced
 const safe = text => text.replace(/[&<>"]/g, c => `&#${c.charCodeAt(0)};`);
-const show = token => safe(words.decode([token]).replace(/ /g, "␣").replace(/\n/g, "↵"));
+const plain = token => words.decode([token]).replace(/ /g, "␣").replace(/\n/g, "↵");
+const show = token => safe(plain(token));
 const fixed = (x, digits = 2) => (x === -Infinity ? "-∞" : x.toFixed(digits)).replace("-", "−");
 const percent = p => `${(100 * p).toFixed(p < 0.0995 ? 1 : 0)}%`;
 const each = (n, draw) => Array.from({ length: n }, (_, i) => draw(i)).join("");
@@ -27,10 +28,11 @@ function strip(key, name, values, tip) { // a vector as bars; a range reads its 
   const bars = sign => each(n, i => values[i] * sign > 0
     ? `M${i} 0h.8v${(-values[i] / top).toFixed(3)}h-.8z` : "");
   strips[key] = [name, values];
-  return `<div class="strip" data-tip="${name} (${n}) · ${tip}"><b>${name}</b><div>
+  return `<div class="strip" data-tip="${safe(name)} (${n}) · ${tip}"><b>${safe(name)}</b><div>
     <svg viewBox="0 -1 ${n} 2" preserveAspectRatio="none" aria-hidden="true">
     <path fill="var(--plus)" d="${bars(1)}"/><path fill="var(--minus)" d="${bars(-1)}"/></svg>
-    <input type="range" max="${n - 1}" value="0" data-key="${key}" aria-label="numbers of ${name}">
+    <input type="range" max="${n - 1}" value="0" data-key="${key}"
+    aria-label="numbers of ${safe(name)}">
     </div><small>±${fixed(top)}</small></div>`;
 }
 const bar = (name, share, text, kind = "") => `<div class="bar ${kind}"><b>${name}</b>
@@ -55,7 +57,7 @@ function draw_vectors({ o, t, l, h, d, shared, record: { token, embedding, posit
     of a head are turned by t · base^(−2i/d) radians"><b>position ${t}</b><p>${each(d / 2, i =>
       hand(angle(t, i, d, o.rotary_base)))}</p></div>`;
   const slopes = o.slopes.map(slope => -slope), alibi = o.positions === "alibi";
-  put("embedding", strip("embedding", `token ${show(token)}`, embedding,
+  put("embedding", strip("embedding", `token ${plain(token)}`, embedding,
     `row ${token} of the embedding (v c)`) + (turned ? hands : alibi
     ? strip("position", "ALiBi", slopes, "added to each head's scores for a token of distance")
     : strip("position", `position ${t}`, position, "added to the embedding")));

@@ -18,7 +18,8 @@ function read(data) { // a tree of weights, under PyTorch's names
 }
 
 function tokenizer({ characters, merges }) { // a token's bytes, and how they merge
-  const utf8 = new TextEncoder(), letters = [...characters ?? ""], ranks = new Map();
+  const utf8 = new TextEncoder(), decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  const letters = [...characters ?? ""], ranks = new Map();
   const index = new Map(letters.map((letter, i) => [letter, i]));
   const bytes = letters.length ? letters.map(letter => utf8.encode(letter))
     : Array.from({ length: 256 }, (_, i) => [i]);
@@ -26,17 +27,34 @@ function tokenizer({ characters, merges }) { // a token's bytes, and how they me
     ranks.set(`${left} ${right}`, bytes.length);
     bytes.push([...bytes[left], ...bytes[right]]);
   }
-  function encode_piece(piece) {
-    const rank = (left, right) => ranks.get(`${left} ${right}`) ?? Infinity;
-    for (let ids = [...utf8.encode(piece)]; ;) {
-      const first = Math.min(...ids.map((id, i) => rank(ids[i - 1], id)));
-      if (first === Infinity) return ids;
-      ids = ids.reduce((merged, id) => rank(merged.at(-1), id) === first // from left to right
-        ? [...merged.slice(0, -1), first] : [...merged, id], []);
+  const rank = (left, right) => ranks.get(`${left} ${right}`);
+  function encode_piece(piece) { // rank by rank: a merge makes only pairs of higher ranks
+    const ids = [...utf8.encode(piece)], places = new Map(); // of a rank, where its pairs begin
+    const next = ids.map((_, i) => i + 1), previous = ids.map((_, i) => i - 1);
+    const note = i => {
+      const token = rank(ids[i], ids[next[i]]);
+      if (places.has(token)) places.get(token).push(i);
+      else if (token) places.set(token, [i]);
+    };
+    ids.forEach((_, i) => note(i));
+    while (places.size) {
+      const token = Math.min(...places.keys()), found = places.get(token);
+      places.delete(token);
+      for (const i of found.sort((i, j) => i - j)) { // from left to right
+        const j = next[i];
+        if (rank(ids[i], ids[j]) !== token) continue; // an earlier merge has taken one
+        ids[i] = token;
+        ids[j] = -1;
+        next[i] = next[j];
+        previous[next[j]] = i;
+        note(previous[i]);
+        note(i);
+      }
     }
+    return ids.filter(id => id >= 0);
   }
   return {
-    decode: ids => new TextDecoder().decode(Uint8Array.from(ids.flatMap(i => [...bytes[i]]))),
+    decode: ids => decoder.decode(Uint8Array.from(ids.flatMap(i => [...bytes[i]]))),
     encode: text => characters ? [...text].map(c => index.get(c)) // undefined: not known
       : (text.match(/ ?[A-Za-z']+| ?[^A-Za-z' \n]+|[ \n]+/g) ?? []).flatMap(encode_piece),
   };
