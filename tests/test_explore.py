@@ -4,9 +4,12 @@
 """
 
 import base64
+import io
 import json
+import os
 import random
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -15,7 +18,7 @@ from dataclasses import replace
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
-import matplotlib.pyplot as plt
+import fuzz
 import pytest
 import torch
 from common import seeded, shaken
@@ -23,6 +26,7 @@ from IPython.core.formatters import DisplayFormatter
 
 import companion as c
 from companion import explore, plots
+from companion.checkpoints import read_checkpoint
 from companion.explore import (
     OUT,
     TEXT,
@@ -32,8 +36,10 @@ from companion.explore import (
     main,
     page,
 )
+from companion.files import check_writable, write_atomically
 
 FOLDER = Path(c.__file__).parent / "explore"
+MODULE = sys.modules["companion.explore"]  # `companion.explore` is the function
 CHARACTERS = c.CharTokenizer("\n abcdefghij<>&")
 SIZES = {"context_length": 16, "d_model": 8, "n_heads": 2, "n_layers": 2}
 SIZES |= {"d_vocab": CHARACTERS.d_vocab}
@@ -204,6 +210,16 @@ def quantized(model: c.GPT) -> c.GPT:
     return model
 
 
+def other_activation(model: c.GPT) -> c.GPT:
+    model.blocks[1].feed_forward.activation = torch.nn.functional.silu
+    return model
+
+
+def other_eps(model: c.GPT) -> c.GPT:
+    model.blocks[0].attention_norm.eps = 0.5
+    return model
+
+
 LARGE = c.GPTConfig(d_vocab=14, d_model=512, n_heads=2, n_layers=2)
 BAD = [
     (lambda: page(torch.nn.Linear(1, 1), CHARACTERS, SAID), "no Linear"),
@@ -216,6 +232,9 @@ BAD = [
     (lambda: page(gpt(pre_norm=False), CHARACTERS, SAID), "post-norm"),
     (lambda: page(gpt(positions="t5"), CHARACTERS, SAID), "T5"),
     (lambda: page(quantized(gpt()), CHARACTERS, SAID), "not those of a plain GPT"),
+    (lambda: page(other_activation(gpt()), CHARACTERS, SAID), "logits are off by"),
+    (lambda: page(other_eps(gpt()), CHARACTERS, SAID), "logits are off by"),
+    (lambda: page(gpt().to("meta"), CHARACTERS, SAID), "device meta"),
     (lambda: page(gpt(d_vocab=9), CHARACTERS, SAID), "has 9 tokens, its tokenizer 15"),
     (lambda: page(gpt(), CHARACTERS, "Zebra"), "'Z' is not one of the 15"),
     (lambda: page(gpt(), CHARACTERS, ""), "one character or more"),
@@ -244,6 +263,84 @@ def test_a_path_that_can_t_be_written_keeps_what_was_there(tmp_path):
     with pytest.raises(OSError):
         explore(gpt(), CHARACTERS, SAID, kept / "below.html")
     assert kept.read_text("utf-8") == before and [*tmp_path.iterdir()] == [kept]
+
+
+def test_two_who_write_the_same_page_do_not_meet(tmp_path):
+    path = tmp_path / "page.html"
+    pages = [letter * 100_000 for letter in (b"a", b"b", b"c")]
+    with ThreadPool(3) as pool:
+        pool.starmap(write_atomically, [(path, data) for data in pages * 100])
+    assert path.read_bytes() in pages and [*tmp_path.iterdir()] == [path]
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
+    path, link = tmp_path / "new" / "page.html", tmp_path / "link.html"
+    link.symlink_to(path)
+    write_atomically(link, b"page")
+    assert link.is_symlink() and path.read_bytes() == b"page"
+    assert {*tmp_path.rglob("*")} == {path.parent, path, link}
+
+
+@pytest.mark.parametrize(
+    "use", [check_writable, lambda path: write_atomically(path, b"")]
+)
+def test_what_is_no_file_is_never_written(tmp_path, use):
+    file = tmp_path / "file"
+    file.write_text("kept")
+    for path in (tmp_path, Path(os.devnull), file / "below", tmp_path / ("a" * 300)):
+        with pytest.raises(OSError):
+            use(path)
+    assert [*tmp_path.iterdir()] == [file] and file.read_text() == "kept"
+    assert Path(os.devnull).is_char_device()
+
+
+def test_what_can_be_written_stays_as_it_was_when_it_is_tried(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("kept")
+    check_writable(file)
+    check_writable(tmp_path / "other")
+    assert [*tmp_path.iterdir()] == [file] and file.read_text() == "kept"
+
+
+def test_a_file_is_whole_wherever_ctrl_c_falls_once_or_twice(tmp_path):
+    path = tmp_path / "page.html"
+
+    def write() -> None:
+        write_atomically(path, b"new")
+
+    n_steps = fuzz.count_steps(write, ("files.py",))
+    assert n_steps > 50
+    for first in range(n_steps):
+        for second in range(1, 12):
+            path.write_bytes(b"old")
+            fuzz.interrupt_twice(write, ("files.py",), first, second)
+            assert path.read_bytes() in (b"old", b"new")
+            assert [*tmp_path.iterdir()] == [path], (first, second)
+
+
+def test_a_checkpoint_whose_tie_was_cut_is_shown_with_both_matrices(tmp_path):
+    model = untied(shaken(c.GPT(replace(c.RECIPES["fast"].config, n_layers=1))))
+    model.config = replace(model.config, tied=True)
+    path = tmp_path / "cut"
+    c.save_checkpoint(path, model, c.muon(model), seeded(), step=1)
+    tokens = torch.tensor([[1, 2, 3]])
+    with torch.no_grad():
+        torch.testing.assert_close(load_model(path)(tokens), model(tokens))
+
+
+@pytest.mark.parametrize(
+    "name, words", [("model.norm.gain", "norm.gain"), ("rotary_base", "it has no")]
+)
+def test_a_checkpoint_of_no_gpt_is_named_with_what_differs(
+    tmp_path, monkeypatch, name, words
+):
+    path = saved(tmp_path / "run")
+    tensors, about = read_checkpoint(path)
+    tensors.pop(name, None)
+    about["model"].pop(name, None)
+    monkeypatch.setattr(MODULE, "read_checkpoint", lambda path: (tensors, about))
+    with pytest.raises(ValueError, match=f"another model than a GPT.*{words}"):
+        load_model(path)
 
 
 def saved(path: Path, **options) -> Path:
@@ -282,6 +379,123 @@ def test_the_command_says_in_one_line_what_is_wrong(tmp_path):
         with pytest.raises(SystemExit, match=f"^error: .*{words}[^\n]*$"):
             main(["--out", str(out), *options.split()])
         assert not out.exists()
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """`python -m companion` in this process, with other streams; how it ended."""
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.setattr("webbrowser.open", lambda address: None)
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def run(*words, stdout=None, stderr=None) -> int:
+        monkeypatch.setattr(sys, "argv", ["companion", *map(str, words)])
+        monkeypatch.setattr(sys, "stdout", stdout)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        try:
+            runpy.run_module("companion", run_name="__main__")
+        except SystemExit as ended:
+            return ended.code
+        finally:
+            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        return 0
+
+    yield run
+    signal.signal(signal.SIGTERM, handler)
+
+
+def closed_pipe() -> io.TextIOWrapper:
+    """A stream whose reader has gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    return open(writer, "w")
+
+
+def ascii_stream() -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), "ascii")
+
+
+def test_the_command_ends_well_whoever_reads_and_in_whatever_letters(tmp_path, command):
+    path = saved(tmp_path / "run")
+    out, stream = tmp_path / "f\u00fcr \u65e5.html", ascii_stream()
+    options = ("explore", "--checkpoint", path, "--out", out)
+    assert command(*options, stdout=stream, stderr=ascii_stream()) == 0
+    assert rb"f\xfcr \u65e5.html: " in stream.buffer.getvalue() and out.exists()
+    assert command(*options) == 0  # both streams are closed
+    assert command(*options, stdout=closed_pipe(), stderr=ascii_stream()) == 141
+
+
+@pytest.mark.parametrize(
+    "number, ended, said",
+    [(signal.SIGINT, 130, b"stopped\n"), (signal.SIGTERM, 143, b"")],
+)
+def test_a_stopped_command_says_so_and_leaves_what_was_there(
+    tmp_path, command, monkeypatch, number, ended, said
+):
+    path, out = saved(tmp_path / "run"), tmp_path / "page.html"
+    out.write_text("old")
+    monkeypatch.setattr(os, "replace", lambda *_: signal.raise_signal(number))
+    streams = ascii_stream(), ascii_stream()
+    options = ("explore", "--checkpoint", path, "--out", out)
+    assert command(*options, stdout=streams[0], stderr=streams[1]) == ended
+    for stream, words in zip(streams, (b"", said), strict=True):
+        stream.flush()
+        assert stream.buffer.getvalue() == words
+    assert out.read_text() == "old" and {*tmp_path.iterdir()} == {path, out}
+
+
+def test_where_a_training_was_stopped_a_checkpoint_is_named_only_if_it_is_there(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(MODULE, "CACHE", tmp_path)
+    checkpoint = tmp_path / "fast.safetensors"
+
+    def stopped(recipe, path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MODULE, "train_recipe", stopped)
+    said = "stopped\n"
+    for _ in range(2):
+        with pytest.raises(SystemExit) as ended:
+            main(["--out", str(tmp_path / "page.html")])
+        assert ended.value.code == 130 and capsys.readouterr().err == said
+        checkpoint.touch()
+        said = f"stopped\nrun it again to go on from {checkpoint}\n"
+
+
+@pytest.mark.parametrize(
+    "options", [["--out", "."], ["--text", "\u00e9"], ["--text", ""]]
+)
+def test_what_can_t_be_had_is_said_before_a_model_is_trained(options, monkeypatch):
+    monkeypatch.setattr(MODULE, "train_recipe", lambda *_: pytest.fail("trains"))
+    with pytest.raises(SystemExit, match="^error: "):
+        main(options)
+
+
+def test_a_picture_shows_every_letter_of_a_token_and_all_bars(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plots, "display", lambda *shown, **how: drawn.append(shown[0]))
+    monkeypatch.setattr(plots.plt, "close", lambda *figure: None)
+    tokenizer = c.BPETokenizer([(36, 36), (36, 256), (92, 36)])
+    model = gpt(d_vocab=tokenizer.d_vocab)
+    # The likeliest are bytes that are no letter, which all look the same.
+    model.embedding.weight.data[200:208] *= 20
+    explore(model, tokenizer, "$$ $$$ \\$ a", tmp_path / "a.html")._ipython_display_()
+    figure = drawn[0]
+    figure.canvas.draw()
+    left, right = figure.axes[:2]
+    assert [x.get_text() for x in left.get_xticklabels()][0] == "$$"
+    assert len({bar.get_y() for bar in right.patches}) == 8
+    assert not any(label.get_parse_math() for label in right.get_yticklabels())
+
+
+def test_a_link_in_a_notebook_leads_to_any_path(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plots, "display", lambda *shown, **how: drawn.append(shown[0]))
+    monkeypatch.chdir(tmp_path)
+    explore(gpt(), CHARACTERS, SAID, "a#b?<c>.html")._ipython_display_()
+    html = drawn[1]["text/html"]
+    assert html.count('"a%23b%3F%3Cc%3E.html"') == 2 and ">a#b?&lt;c&gt;.html<" in html
 
 
 def test_the_picture_is_of_the_last_block_and_of_what_follows():

@@ -62,6 +62,20 @@ def test_attention_is_drawn_with_queries_as_rows_on_one_scale():
     assert not any(line.get_visible() for line in axis.get_xgridlines())
 
 
+SIGNS = ["$$", "$x", "$\\frac$", "\\", "_^{", "a b\n", "\t", "\x00", "\ud800", "é"]
+
+
+def test_a_token_is_never_read_as_a_formula():
+    plots.plot_attention(torch.eye(10), SIGNS, "signs")
+    axis = plt.gcf().axes[0]
+    plt.gcf().canvas.draw()  # which fails at a formula that is none
+    for labels in (axis.get_xticklabels(), axis.get_yticklabels()):
+        assert not any(label.get_parse_math() for label in labels)
+        shown = [label.get_text() for label in labels]
+        assert shown[:6] == ["$$", "$x", "$\\frac$", "\\", "_^{", "a␣b↵"]
+        assert all(text.isprintable() and text for text in shown)
+
+
 @pytest.fixture
 def drawn(monkeypatch):
     """The figures that a live curve shows, and a clock that is set by hand."""

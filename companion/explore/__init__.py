@@ -289,6 +289,6 @@ def main(arguments: list[str] | None = None) -> None:
         if not options.checkpoint and trained.exists():
             print(f"run it again to go on from {trained}", file=sys.stderr)
         sys.exit(130)
-    print(f"{options.out}: {size / 1e6:.1f} MB, for any browser", flush=True)
+    print(f"{options.out}: {size / 1e6:.1f} MB, for any browser")
     if os.environ.get("DISPLAY") or sys.platform in ("darwin", "win32"):
         webbrowser.open(options.out.resolve().as_uri())

@@ -295,6 +295,94 @@ PROPERTIES = (
 )
 
 
+WRITING = ("files.py", "pathlib.py")
+
+
+def count_steps(call, files: tuple[str, ...]) -> int:
+    """How many steps of Python's a call takes within these files."""
+    n_steps = 0
+
+    def trace(frame, event, argument):
+        nonlocal n_steps
+        if not frame.f_code.co_filename.endswith(files):
+            return None
+        frame.f_trace_opcodes = True
+        n_steps += event == "opcode"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return n_steps
+
+
+def interrupt_twice(call, files: tuple[str, ...], first: int, second: int) -> None:
+    """Ctrl-C before a step in these files, and again so many calls of WRITING later.
+
+    The first ends the tracing, and what is then tidied up is seen by the profiling.
+    """
+
+    def trace(frame, event, argument):
+        nonlocal first
+        if not frame.f_code.co_filename.endswith(files):
+            return None
+        frame.f_trace_opcodes = True
+        first -= event == "opcode"
+        if first < 0:
+            raise KeyboardInterrupt
+        return trace
+
+    def profile(frame, event, argument):
+        nonlocal second
+        second -= first < 0 and frame.f_code.co_filename.endswith(WRITING)
+        if second == 0:
+            raise KeyboardInterrupt
+
+    sys.settrace(trace)
+    sys.setprofile(profile)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.setprofile(None)
+        sys.settrace(None)
+
+
+def an_interrupted_page_is_the_old_one_or_the_new_one(draw: random.Random) -> None:
+    """Wherever Ctrl-C falls, once or twice, the file is whole and no part is left."""
+    positions = draw.choice([name for name in POSITIONS if name != "t5"])
+    options = {"d_vocab": 5, "pre_norm": True, "positions": positions}
+    tokenizer = c.CharTokenizer("abcde")
+    old, new = model(draw, **options), model(draw, **options)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "page.html"
+
+        def write() -> None:
+            c.explore(new, tokenizer, "abc", path)
+
+        # Half of the tries fall anywhere, half into the last steps of the writing.
+        files = draw.choice([("explore/__init__.py",), WRITING])
+        n_steps = count_steps(write, files)
+        new_page = path.read_bytes()
+        c.explore(old, tokenizer, "abc", path)
+        old_page = path.read_bytes()
+        assert old_page != new_page
+
+        n_last = 300 if files == WRITING else n_steps
+        first = n_steps - draw.randint(1, n_last)
+        interrupt_twice(write, files, first, draw.randint(1, 12))
+        assert path.read_bytes() in (old_page, new_page)
+        assert [*Path(folder).iterdir()] == [path]
+        write()
+        assert path.read_bytes() == new_page
+
+
+PROPERTIES += (an_interrupted_page_is_the_old_one_or_the_new_one,)
+
+
 def main() -> int:
     """Run the properties in turn; 1 where one failed."""
     parser = argparse.ArgumentParser(description=__doc__)
