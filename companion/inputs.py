@@ -10,7 +10,16 @@ from numbers import Integral, Real
 
 from torch import Tensor, int32, int64
 
-SHORT = reprlib.Repr()
+class Short(reprlib.Repr):
+    """What is long is cut, and whole numbers that Python doesn't write are counted."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() > 10_000:
+            return f"<a whole number of {x.bit_length():,} bits>"
+        return super().repr_int(x, level)
+
+
+SHORT = Short()
 SHORT.maxlevel, SHORT.maxlist, SHORT.maxdict, SHORT.maxother = 2, 3, 3, 60
 
 

@@ -11,7 +11,7 @@ from IPython.display import Markdown, display
 from . import plots
 from .artifacts import CACHE, VOCABULARY
 from .models import GPT
-from .recipes import RECIPES
+from .recipes import RECIPES, shakespeare_tokens
 from .runs import train_recipe
 
 
@@ -37,11 +37,17 @@ def torchrun(module: str, n_processes: int) -> None:
 
     Each has one thread. Raises RuntimeError, with what it said, where one fails.
     """
-    where = "--rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0 --local-addr 127.0.0.1"
-    what = f"torch.distributed.run {where} --nproc-per-node {n_processes} -m {module}"
-    how = {"env": os.environ | {"OMP_NUM_THREADS": "1"}, "text": True}
-    command = [sys.executable, "-m", *what.split()]
-    done = subprocess.run(command, capture_output=True, **how)
+    here = "--rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0 --local-addr 127.0.0.1"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", *here.split()),
+            *("--nproc-per-node", str(n_processes), "-m", module),
+        ],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
     print(done.stdout, end="")
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -50,13 +56,19 @@ def torchrun(module: str, n_processes: int) -> None:
 def trained(name: str = "fast") -> GPT:
     """The model that chapter 05 has trained, or one that is trained now, a minute long.
 
-    A checkpoint that can't be used, damaged or of another recipe, stays as it is. The
-    model is then trained beside it.
+    A checkpoint that can't be used, damaged or of another recipe, stays as it is, and
+    so does a cache that can't be written. The model is then trained beside it. Raises
+    what has nothing to do with the checkpoint: a text that is missing, a loss that is
+    no number.
     """
-    recipe, path = RECIPES[name], CACHE / f"{name}.safetensors"
+    recipe = RECIPES[name]
+    path = CACHE / f"{name}.safetensors"
+    shakespeare_tokens()  # raises where the text is missing, whatever the checkpoint
     try:
         model, _ = train_recipe(recipe, path, device="cpu")
     except (ValueError, OSError) as reason:
+        if isinstance(reason, ValueError) and not str(reason).startswith(str(path)):
+            raise
         print(f"{reason}. Here a model is trained for this chapter alone.")
         model, _ = train_recipe(recipe, device="cpu")
     return model.eval()

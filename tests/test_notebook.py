@@ -57,6 +57,33 @@ def test_a_chapter_reads_the_trained_model_or_trains_it_once(cache, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("error", [ValueError("the loss is nan"), KeyError("a slip")])
+def test_what_has_nothing_to_do_with_the_checkpoint_is_raised_once(
+    cache, error, monkeypatch, capsys
+):
+    tries = []
+
+    def fail(*given, **options):
+        tries.append(given)
+        raise error
+
+    monkeypatch.setattr(notebook, "train_recipe", fail)
+    with pytest.raises(type(error), match=str(error)):
+        notebook.trained()
+    assert len(tries) == 1 and capsys.readouterr().out == ""
+
+
+def test_a_text_that_is_missing_is_not_blamed_on_the_checkpoint(
+    cache, monkeypatch, capsys, tmp_path
+):
+    companion.recipes.shakespeare_tokens.cache_clear()
+    shakespeare = replace(artifacts.SHAKESPEARE, path=tmp_path / "none.txt")
+    monkeypatch.setattr("companion.data.SHAKESPEARE", shakespeare)
+    with pytest.raises(FileNotFoundError, match="none.txt.*-m companion"):
+        notebook.trained()
+    assert capsys.readouterr().out == ""
+
+
 def damaged(path):
     path.write_bytes(path.read_bytes()[:-1])
 
