@@ -10,6 +10,7 @@ from numbers import Integral, Real
 
 from torch import Tensor, int32, int64
 
+
 class Short(reprlib.Repr):
     """What is long is cut, and whole numbers that Python doesn't write are counted."""
 

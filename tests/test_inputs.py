@@ -8,7 +8,15 @@ from companion.inputs import check_between, check_name, check_tensor, check_whol
 
 @pytest.mark.parametrize(
     "given",
-    [10**5000, -(10**5000), [10**5000], "a" * 10_000, [[[[1]]]] * 1000, {1: 2}, b"\xff"],
+    [
+        10**5000,
+        -(10**5000),
+        [10**5000],
+        "a" * 10_000,
+        [[[[1]]]] * 1000,
+        {1: 2},
+        b"\xff",
+    ],
     ids=lambda given: type(given).__name__,
 )
 def test_whatever_is_given_is_refused_in_a_short_line(given):

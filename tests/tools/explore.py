@@ -145,6 +145,7 @@ def pairs(folder) -> list[str]:
         tiny_shakespeare()[-300:],
         "  a\n\n b's  1234!?  ",
         "caf\u00e9 \U0001f600 aaaaaaa",
+        "etaoinshrdlu" * 700,
     ]
     with opened(folder, [], written(model, tokenizer, TEXT)) as page:
         for text in texts:
@@ -210,6 +211,10 @@ def keyboard(page, _) -> list[str]:
     page.locator("[data-key=query]").press("ArrowRight")
     if "query, 2 of 8: " not in page.inner_text("#caption"):
         wrong += [f"an arrow in a strip says {page.inner_text('#caption')!r}"]
+    page.evaluate("draw([...$('box').value].indexOf('<'))")
+    page.locator("[data-key=embedding]").press("ArrowRight")
+    if "token <, 2 of 32: " not in page.inner_text("#caption"):
+        wrong += [f"a strip of the token < says {page.inner_text('#caption')!r}"]
     page.locator("#write").press("Enter")
     page.wait_for_timeout(1000)
     page.keyboard.press("Escape")
