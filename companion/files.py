@@ -9,7 +9,7 @@ from .interrupts import interrupts_put_off
 
 
 def target_of(path: Path) -> Path:
-    """The file that is written for `path`, where it is a link what it leads to.
+    """The file that `path` stands for: where it is a link, what that leads to.
 
     Raises OSError where a folder, a device or a pipe is there, which a file can't
     replace.
