@@ -242,7 +242,7 @@ def train_recipe(
                     raise KeyboardInterrupt
             except KeyboardInterrupt:
                 kept = what_is_kept(path) if run else "nothing has changed"
-                raise KeyboardInterrupt(f"stopped: {kept}") from None
+                raise KeyboardInterrupt(kept) from None
         return run.full_model(), losses
 
 
@@ -300,7 +300,7 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(f"error: {str(error).strip().splitlines()[0]}")
         except KeyboardInterrupt as stop:
             if Process.this().rank == 0:
-                say(str(stop))
+                say(f"stopped: {stop}")
             sys.exit(130)
 
     if Process.this().rank == 0:

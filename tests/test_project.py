@@ -223,12 +223,12 @@ def test_every_file_that_make_or_a_page_names_is_there():
 
 def test_modules_import_only_from_those_above_them():
     order = [
-        "inputs", "processes", "artifacts", "data", "tokenizers", "dates", "positions",
-        "block_attention", "attention", "cache", "serving_caches", "blocks", "models",
-        "encoder_decoder", "quantized", "optimizers", "training", "checkpoints",
-        "recipes", "runs", "parallel", "sampling", "rehearsal", "speculation",
-        "serving", "published", "published_gpt2", "plots", "explore", "notebook",
-        "chat", "checks",
+        "inputs", "processes", "interrupts", "files", "artifacts", "data", "tokenizers",
+        "dates", "positions", "block_attention", "attention", "cache", "serving_caches",
+        "blocks", "models", "encoder_decoder", "quantized", "optimizers", "training",
+        "checkpoints", "recipes", "runs", "parallel", "sampling", "rehearsal",
+        "speculation", "serving", "published", "published_gpt2", "plots", "explore",
+        "notebook", "chat", "checks",
     ]  # fmt: skip
     assert {*MODULES} <= {*order}
     for path in (ROOT / "companion").rglob("*.py"):
