@@ -2,49 +2,65 @@
 
 import os
 import secrets
+import shutil
 from pathlib import Path
+
+from .interrupts import interrupts_put_off
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes `data` to `path`: in whole, or the file stays as it was.
 
-    A link stays, and what it leads to is written. Folders above are made. Whatever
-    happens, no part of a file is left. Raises OSError where nothing can be written.
+    A link stays, and what it leads to is written; a file's permissions stay, too.
+    Folders above are made. Ctrl-C waits. Whatever happens, no part of a file is left.
+    Raises OSError where nothing can be written.
     """
     target = resolve_target(path)
     part = new_part(target)
-    try:  # twice, since a second Ctrl-C may fall into the tidying up after the first
-        try:
-            with open(part, "xb") as file:  # "x": never through what is there already
-                file.write(data)
-            os.replace(part, target)
+    with interrupts_put_off():
+        try:  # twice, since a second interrupt may fall into the tidying up
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with open(part, "xb") as file:  # "x": never through what is there
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())  # a disk may say only now that it is full
+                if target.exists():
+                    shutil.copymode(target, part)
+                os.replace(part, target)
+            finally:
+                part.unlink(missing_ok=True)
         finally:
             part.unlink(missing_ok=True)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def check_writable(path: Path) -> None:
-    """Raises the OSError that writing to `path` would raise; leaves what is there."""
-    part = new_part(resolve_target(path))
-    try:
-        part.touch(exist_ok=False)
-    finally:
-        part.unlink(missing_ok=True)
+    """Raises OSError where `write_atomically` could not write, and leaves no file."""
+    target = resolve_target(path)
+    part = new_part(target)
+    with interrupts_put_off():
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part.touch(exist_ok=False)
+        except OSError as error:
+            reason = error.strerror or error
+            message = f"{path} can't be written ({reason}): give another path"
+            raise OSError(message) from error
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def resolve_target(path: Path) -> Path:
-    """Follows links. Returns the file to write, whose folder is there.
+    """Follows links. Returns the file to write.
 
-    Raises OSError for a folder or a device.
+    Raises OSError for a folder, a device or a pipe, which a file can't replace.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         raise OSError(f"{path} is a folder or a device; give the path of a file")
-    target.parent.mkdir(parents=True, exist_ok=True)
     return target
 
 
 def new_part(target: Path) -> Path:
     """Returns a path beside `target` that nobody else has."""
-    return target.with_name(f"companion-{secrets.token_hex(8)}.part")
+    return target.with_name(f".companion-{secrets.token_hex(8)}.part")

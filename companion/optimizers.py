@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from .inputs import check_between, check_tensor, check_whole
-from .processes import full_tensor, shard_like
+from .processes import full_tensor, shard_like, widened
 
 
 def warmup_linear(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
@@ -41,7 +41,11 @@ def noam(step: int, *, d_model: int, warmup: int = 4000) -> float:
 
 
 class AdamW(Optimizer):
-    """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2."""
+    """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2.
+
+    Of parameters with 16 bits the running means are kept in float32: a step of theirs
+    is a thousandth, which 16 bits would round away.
+    """
 
     def __init__(
         self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
@@ -59,12 +63,13 @@ class AdamW(Optimizer):
         for p in parameters:
             state = self.state[p]
             if not state:
-                zeros = torch.zeros_like(p)
+                zeros = widened(torch.zeros_like(p))
                 state |= {"step": 0, "mean": zeros, "square": zeros.clone()}
             state["step"] += 1
-            mean = state["mean"].lerp_(p.grad, 1 - beta1)
+            gradient = widened(p.grad)
+            mean = state["mean"].lerp_(gradient, 1 - beta1)
             square = state["square"].mul_(beta2)
-            square.addcmul_(p.grad, p.grad, value=1 - beta2)
+            square.addcmul_(gradient, gradient, value=1 - beta2)
             correction = math.sqrt(1 - beta2 ** state["step"])
             root = square.sqrt().div_(correction).add_(group["eps"])
             rate = group["lr"] / (1 - beta1 ** state["step"])
@@ -83,7 +88,8 @@ def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.reshape(-1, *matrices.shape[-2:])
     x = x.mT if is_tall else x
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    lengths = widened(x).norm(dim=(-2, -1), keepdim=True)
+    x = (x / (lengths + 1e-7)).to(x.dtype)
     for _ in range(n_steps):
         gram = x @ x.mT
         polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
@@ -115,9 +121,12 @@ class Muon(AdamW):
             stack = [p for p in parameters if p.shape == shape]
             ahead = []
             for p in stack:
-                momentum = self.state[p].setdefault("momentum", torch.zeros_like(p))
-                momentum.lerp_(p.grad, 1 - group["momentum"])
-                newest_again = p.grad.lerp(momentum, group["momentum"])
+                gradient = widened(p.grad)
+                if "momentum" not in self.state[p]:
+                    self.state[p]["momentum"] = torch.zeros_like(gradient)
+                momentum = self.state[p]["momentum"]
+                momentum.lerp_(gradient, 1 - group["momentum"])
+                newest_again = gradient.lerp(momentum, group["momentum"])
                 ahead.append(full_tensor(newest_again))
             length = group["lr"] * max(1, shape[0] / shape[1]) ** 0.5
             updates = orthogonalize(torch.stack(ahead))

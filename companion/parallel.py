@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from .attention import MultiHeadAttention, causal_mask
 from .block_attention import block_scores
 from .optimizers import AdamW
+from .processes import widened
 
 
 def pass_on(x: Tensor, like: Tensor | None = None) -> Tensor:
@@ -143,11 +144,14 @@ def cut_blocks(model: nn.Module) -> nn.Module:
 
 
 def partial_attention(queries: Tensor, keys: Tensor, values: Tensor, mask=None):
-    """Attention to some of the keys: largest score, sum and output, not divided yet."""
-    scores = block_scores(queries, keys, mask, slice(None))
+    """Attention to some of the keys: largest score, sum and output, not divided yet.
+
+    All three are summed in float32 where the queries have 16 bits.
+    """
+    scores = widened(block_scores(queries, keys, mask, slice(None)))
     largest = scores.amax(-1, keepdim=True)
     weights = (scores - largest).exp()
-    return largest, weights.sum(-1, keepdim=True), weights @ values
+    return largest, weights.sum(-1, keepdim=True), weights @ widened(values)
 
 
 def merge_partials(one: tuple, two: tuple) -> tuple[Tensor, Tensor, Tensor]:
@@ -173,4 +177,4 @@ def ring_attention(
         keys, values = pass_on(keys), pass_on(values)
         if turn <= rank or not causal:  # otherwise they are of a later part
             found = merge_partials(found, partial_attention(queries, keys, values))
-    return found[2] / found[1]
+    return (found[2] / found[1]).to(queries.dtype)

@@ -81,6 +81,11 @@ def shard(model: nn.Module, world: int) -> None:
         fully_shard(part, mesh=mesh)
 
 
+def widened(x: Tensor) -> Tensor:
+    """x, or its copy in float32 where it has 16 bits, in which no sum is right."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
 def full_tensor(x: Tensor) -> Tensor:
     """x, with all its parts if it is sharded; then all ranks must ask."""
     return x.full_tensor() if hasattr(x, "full_tensor") else x

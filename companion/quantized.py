@@ -31,6 +31,8 @@ def linear_layers(model: nn.Module) -> list[tuple[nn.Module, str, nn.Linear]]:
 class LaidOutLinear(nn.Module):
     """A linear layer, x (... i) -> (... o), whose weight lies as oneDNN wants it."""
 
+    trainable = False
+
     def __init__(self, layer: nn.Linear):
         super().__init__()
         self.bias, weight = layer.bias, layer.weight.detach()
@@ -78,6 +80,8 @@ class PackedLinear(nn.Module):
     kernel multiplies in bfloat16 and adds in float32; what goes in and out is of x's
     dtype. Raises ValueError for inputs that don't come in blocks of 32.
     """
+
+    trainable = False
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, n_bits: int = 4):
         super().__init__()

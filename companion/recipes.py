@@ -24,7 +24,11 @@ def shakespeare_tokens() -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A whole run on tiny Shakespeare's characters: a model, batches, an optimizer."""
+    """A whole run on tiny Shakespeare's characters: a model, batches, an optimizer.
+
+    A checkpoint knows `schedule` and `optimizer` by their modules and names, so that a
+    run with one takes functions of modules, or functools.partial of them.
+    """
 
     config: GPTConfig
     batch_size: int
@@ -42,9 +46,12 @@ class Recipe:
         return batches(shakespeare_tokens()[0], **how)
 
     def facts(self, seed: int) -> dict:
-        """What a checkpoint says of a run by this recipe, beside the model's config."""
+        """What a checkpoint says of a run by this recipe, beside the model's config.
+
+        Raises ValueError for a function that has no name to be found by.
+        """
         own = {name: x for name, x in vars(self).items() if name != "config"}
-        return to_json({"recipe": own | {"seed": seed}})
+        return to_json({"recipe": own | {"class": type(self), "seed": seed}})
 
 
 def plain_adamw(model: GPT) -> AdamW:

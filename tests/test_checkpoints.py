@@ -1,9 +1,12 @@
 """A bad file is named and changes nothing; a good one gives back everything."""
 
-import os
+import math
 import pickle
 import re
+import sys
+import types
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +27,9 @@ from companion import (
     save_checkpoint,
     train,
 )
+from companion.parallel import ShardedAdamW
 from companion.processes import Process, full_tensor, shard
+from companion.quantized import PackedLinear, kernel_is_here, lay_out
 
 TINY = replace(RECIPES["fast"].config, d_model=32, n_layers=2)
 
@@ -174,6 +179,89 @@ def test_any_optimizer_goes_on_to_the_same_bits(path, kind):
     assert all(map(torch.equal, everything(*straight), everything(*resumed)))
 
 
+def two_groups(parameters: list) -> AdamW:
+    """In the order in which they are given, but by number of axes."""
+    groups = [[p for p in parameters if p.dim() == n] for n in (1, 2)]
+    return AdamW([{"params": group} for group in groups if group])
+
+
+@pytest.mark.parametrize("make", [AdamW, two_groups, torch.optim.AdamW])
+def test_every_parameter_finds_its_own_state_in_whatever_order_they_are(path, make):
+    """The layers are of one shape, so that a mistake would fit."""
+
+    def of(order, n_steps):
+        torch.manual_seed(0)
+        model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
+        optimizer = make(order([*model.parameters()]))
+        batch = random(5, 4), random(5, 4, seed=1)
+        train(model, optimizer, [batch] * n_steps, loss_function=nn.MSELoss())
+        return model, optimizer, seeded()
+
+    model, optimizer, _ = saved = of(list, 3)
+    save_checkpoint(path, *saved)
+    other = of(lambda parameters: parameters[::-1], 1)
+    load_checkpoint(path, *other)
+    for one, two in zip(model.parameters(), other[0].parameters(), strict=True):
+        ours, theirs = optimizer.state[one], other[1].state[two]
+        assert ours.keys() == theirs.keys() and torch.equal(one, two)
+        for key, x in ours.items():
+            assert torch.equal(torch.as_tensor(x), torch.as_tensor(theirs[key]))
+
+
+def test_parameters_in_other_groups_are_another_optimizer(path):
+    def of(n):
+        model, _, generator = fresh()
+        parameters = [*model.parameters()]
+        groups = [{"params": parameters[:n]}, {"params": parameters[n:]}]
+        return model, AdamW(groups), generator
+
+    save_checkpoint(path, *of(3))
+    check_refused(path, of(4), "another optimizer: group of .* is 1 there and 0 here")
+
+
+@pytest.mark.parametrize("make", [AdamW, torch.optim.AdamW, torch.optim.SGD])
+def test_an_optimizer_of_the_same_name_from_elsewhere_is_another(path, make):
+    class AdamW(make):  # of the same settings
+        pass
+
+    def of(kind):
+        model, _, generator = fresh()
+        return model, kind(model.parameters(), lr=0.1), generator
+
+    AdamW.__module__, AdamW.__qualname__ = "elsewhere", "AdamW"
+    sys.modules["elsewhere"] = types.SimpleNamespace(AdamW=AdamW)
+    try:
+        save_checkpoint(path, *of(make))
+        words = r"of another optimizer: class is \S+ there and elsewhere.AdamW here"
+        check_refused(path, of(AdamW), words)
+    finally:
+        del sys.modules["elsewhere"]
+
+
+@pytest.mark.parametrize("kind", ["muon", "AdamW", "PyTorch's AdamW"])
+def test_a_model_of_16_bits_goes_on_to_the_same_bits(path, kind):
+    """Its optimizer's running means have 32, which PyTorch rounds when it loads."""
+
+    def steps(n_steps, path=None):
+        model, _, generator = fresh()
+        model.bfloat16()
+        what = model, OPTIMIZERS[kind](model), generator
+        if path:
+            load_checkpoint(path, *what)
+        tokens = torch.randint(65, (1000,), generator=seeded(1))
+        drawn = batches(
+            tokens, batch_size=2, context_length=8, n_steps=n_steps, generator=generator
+        )
+        train(*what[:2], drawn)
+        return what
+
+    save_checkpoint(path, *steps(3))
+    assert all(map(torch.equal, everything(*steps(6)), everything(*steps(3, path))))
+    check_refused(
+        path, fresh(kind=OPTIMIZERS[kind]), r"dtype of \S+ is torch.bfloat16 there"
+    )
+
+
 @pytest.mark.parametrize("kind", [name for name in OPTIMIZERS if name != "muon"])
 def test_the_checkpoint_of_another_optimizer_is_refused(path, kind):
     save_checkpoint(path, *stepped("muon", 2))
@@ -183,7 +271,7 @@ def test_the_checkpoint_of_another_optimizer_is_refused(path, kind):
 
 def test_the_checkpoint_of_more_parameters_is_refused(path):
     save_checkpoint(path, *stepped("AdamW", 2))
-    words = "of another optimizer: group 0 is .* there and .* here"
+    words = "of another optimizer: group of unembedding.weight is 0 there and missing"
     check_refused(path, stepped("AdamW of some", 1), words)
 
 
@@ -213,9 +301,106 @@ def test_facts_that_differ_are_named(path):
     save_checkpoint(path, *fresh(), recipe={"warmup": 3, "seed": 0})
     words = "of another recipe: warmup is 3 there and 4 here"
     check_refused(path, fresh(), words, recipe={"warmup": 4, "seed": 0})
-    words = "of another recipe: seed is 0 there and None here"
+    words = "of another recipe: seed is 0 there and missing here"
     check_refused(path, fresh(), words, recipe={"warmup": 3})
     load_checkpoint(path, *fresh(), recipe={"warmup": 3, "seed": 0})
+
+
+FACTS = {
+    "a tuple": (0.9, (1, 2)),
+    "not a number": math.nan,
+    "infinity": -math.inf,
+    "a number as a name": {1: [2.5]},
+    "nothing": None,
+    "a function": partial(muon, lr=(0.1, 0.2)),
+}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_file_is_read_with_the_facts_that_it_was_written_with(path, name):
+    save_checkpoint(path, *fresh(), recipe={"x": FACTS[name]})
+    load_checkpoint(path, *fresh(), recipe={"x": FACTS[name]})
+    for other in ({"x": 7}, {"x": "missing"}, {}):
+        check_refused(path, fresh(), "another recipe: x is .* there", recipe=other)
+
+
+def test_missing_is_not_none(path):
+    save_checkpoint(path, *fresh(), recipe={"x": None})
+    check_refused(path, fresh(), "x is None there and missing here", recipe={})
+    save_checkpoint(path, *fresh(), recipe={})
+    check_refused(path, fresh(), "x is missing there and None here", recipe={"x": None})
+
+
+def test_an_expected_fact_that_is_no_dictionary_is_refused(path):
+    check_refused(path, fresh(), "step is 7; it must be a dictionary", step=7)
+    save_checkpoint(path, *fresh(), recipe=5)
+    check_refused(path, fresh(), "another recipe: x is missing", recipe={"x": 5})
+
+
+def test_a_checkpoint_with_a_setting_of_another_name_is_refused_in_words(path):
+    """As an older or a newer version of the package writes it."""
+    model, *others = fresh()
+    settings = dict(vars(model.config))
+    settings["formerly"] = settings.pop("normalize")
+    model.config = types.SimpleNamespace(**settings)
+    save_checkpoint(path, model, *others)
+    words = "another model: formerly is True there and missing here; give another path"
+    check_refused(path, fresh(), words)
+
+
+def laid_out():
+    model, _, generator = fresh()
+    lay_out(model)
+    return model, AdamW(model.parameters()), generator
+
+
+def packed():
+    model, _, generator = fresh()
+    layer = model.blocks[0].feed_forward
+    layer.to_output = PackedLinear(layer.to_output.weight)
+    return model, AdamW(model.parameters()), generator
+
+
+def with_a_foreign_parameter():
+    model, _, generator = fresh()
+    stranger = nn.Parameter(torch.ones(3))
+    return model, AdamW([*model.parameters(), stranger]), generator
+
+
+def with_state_of_parts():
+    """As ShardedAdamW, which keeps the running means of a part of each parameter."""
+    model, optimizer, generator = fresh(kind=OPTIMIZERS["AdamW"])
+    part = next(model.parameters()).detach()[:2]
+    optimizer.state[part] = {"mean": torch.zeros_like(part)}
+    return model, optimizer, generator
+
+
+def on_meta():
+    config = replace(TINY, dropout=0.0)
+    with torch.device("meta"):
+        model = GPT(config)
+    return model, AdamW(model.parameters()), seeded()
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (laid_out, "to_queries is a LaidOutLinear, whose weights"),
+        (packed, "blocks.0.feed_forward.to_output is a PackedLinear, whose weights"),
+        (with_a_foreign_parameter, r"AdamW holds a parameter of shape \(3,\)"),
+        (with_state_of_parts, "AdamW keeps state of .* no parameter of the model"),
+        (on_meta, "which a checkpoint can't hold"),
+    ],
+)
+def test_what_a_file_can_not_hold_is_refused_and_the_old_one_stays(path, make, words):
+    if make is packed and not kernel_is_here():
+        pytest.skip("no 4-bit kernel")
+    if make is laid_out and not torch.backends.mkldnn.is_available():
+        pytest.skip("no oneDNN")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=words):
+        save_checkpoint(path, *make())
+    assert path.read_bytes() == before
 
 
 def test_the_same_run_is_the_same_file(tmp_path):
@@ -227,10 +412,7 @@ def test_the_same_run_is_the_same_file(tmp_path):
 
 def test_where_it_can_not_be_written_the_old_file_stays(path):
     before = path.read_bytes()
-    path.with_name(f"{path.name}.{os.getpid()}.part").mkdir()
-    with pytest.raises(OSError):
-        save_checkpoint(path, *fresh(), step=8)
-    with pytest.raises(TypeError, match="not JSON"):
+    with pytest.raises(ValueError, match="step is torch.float32 of shape"):
         save_checkpoint(path, *fresh(), step=torch.ones(2))
     assert path.read_bytes() == before
 
@@ -247,6 +429,11 @@ def share(folder: Path):
         ours, theirs = sharded(0), sharded(1)
         tokens = torch.arange(32).view(2, 16)[process.rank, None]
         train(*ours[:2], [(tokens, tokens)] * 2)
+        dealt = GPT(TINY, seeded())
+        parts = ShardedAdamW(dealt.parameters())
+        train(dealt, parts, [(tokens, tokens)])
+        with pytest.raises(ValueError, match="ShardedAdamW keeps state of"):
+            save_checkpoint(folder / "dealt", dealt, parts, seeded())
         save_checkpoint(folder / str(process.rank), *ours)
         dist.barrier()  # the file of the first is there
         load_checkpoint(folder / "0", *theirs)

@@ -1,5 +1,6 @@
 """Many processes: each part of `parallel` beside one alone, and one that is silent."""
 
+import functools
 import time
 
 import pytest
@@ -110,3 +111,17 @@ def test_parts_of_attention_merge_in_any_order():
     found = [partial_attention(queries, keys[:, :, x], values[:, :, x]) for x in parts]
     _, total, out = merge_partials(found[0], merge_partials(*found[1:]))
     torch.testing.assert_close(out / total, right)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_parts_of_16_bits_are_summed_in_32(dtype):
+    """Of the same scores, the answer is as good with many parts as with one."""
+    queries, keys, values = random(3, 1, 2, 256, 8).to(dtype).unbind()
+    right = attention(queries.double(), keys.double(), values.double())
+    places = torch.arange(256).split(4)
+    found = [partial_attention(queries, keys[:, :, x], values[:, :, x]) for x in places]
+    merged = functools.reduce(merge_partials, found)
+    whole = partial_attention(queries, keys, values)
+    errors = [(x[2] / x[1] - right).abs().mean().item() for x in (merged, whole)]
+    assert merged[1].dtype == torch.float32
+    assert errors[0] == pytest.approx(errors[1], rel=1e-2)

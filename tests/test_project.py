@@ -223,8 +223,8 @@ def test_every_file_that_make_or_a_page_names_is_there():
 
 def test_modules_import_only_from_those_above_them():
     order = [
-        "inputs", "files", "processes", "artifacts", "data", "tokenizers", "dates",
-        "positions", "block_attention", "attention", "cache", "serving_caches",
+        "inputs", "processes", "interrupts", "files", "artifacts", "data", "tokenizers",
+        "dates", "positions", "block_attention", "attention", "cache", "serving_caches",
         "blocks", "models", "encoder_decoder", "quantized", "optimizers", "training",
         "checkpoints", "recipes", "runs", "parallel", "sampling", "rehearsal",
         "speculation", "serving", "published", "published_gpt2", "plots", "explore",

@@ -20,6 +20,7 @@ TOKENS, LONG = random_tokens(2, 5, d_vocab=11), random_tokens(100, d_vocab=11)
 HEADS, LOGITS = random(2, 3, 5, 4), random(2, 11)
 INTEGERS, ONE = torch.arange(3), TOKENS[0]
 WEIGHTS = [torch.nn.Parameter(torch.ones(3, 3))]
+NO_TARGETS = torch.full_like(TOKENS, -100)
 WHOLE, ABOVE = "a whole number", "it must be above 0"
 
 
@@ -206,13 +207,14 @@ BAD = {
     "train": [
         (lambda: c.train(GPT, c.AdamW(GPT.parameters()), [], clip=0), ABOVE),
         (
-            lambda: c.train(GPT, c.AdamW(WEIGHTS), [(TOKENS, TOKENS * 0 - 100)]),
+            lambda: c.train(GPT, c.AdamW(GPT.parameters()), [(TOKENS, NO_TARGETS)]),
             "step 0: the learning rate is too high, or the batch has no targets",
         ),
     ],
     "evaluate": [
         (lambda: c.evaluate(GPT, LONG[:1]), "2 or more"),
         (lambda: c.evaluate(GPT, TOKENS), "it must be integers (t)"),
+        (lambda: c.evaluate(GPT, LONG, 0), WHOLE),
     ],
     "train_recipe": refusing(
         lambda change: c.train_recipe(replace(c.RECIPES["fast"], **change)),

@@ -1,13 +1,15 @@
 """Whole runs: stopped, killed, resumed, refused, and shared among processes."""
 
 import io
+import os
 import random
 import re
 import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr
+import types
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,11 +18,18 @@ import pytest
 import torch
 from common import seeded, together, torchrun
 from safetensors.torch import load_file
+from test_files import POSIX, files_of_at_most, handler
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
-from companion import RECIPES, muon, runs, train_recipe
+from companion import RECIPES, AdamW, Recipe, muon, runs, train_recipe
+from companion.checkpoints import read_checkpoint
 from companion.processes import Process
 
 HERE = Path(__file__).parent
+POSIX_HERE = sys.platform != "win32"
 TINY = replace(
     RECIPES["fast"],
     config=replace(RECIPES["fast"].config, d_model=32, n_layers=2, dropout=0.1),
@@ -48,17 +57,25 @@ def start(path):
     return subprocess.Popen([sys.executable, "-c", RUN, str(path)])
 
 
-def stop_at(step, recipe=TINY, press=lambda: signal.raise_signal(signal.SIGINT)):
+def press(number=signal.SIGINT):
+    signal.raise_signal(number)
+
+
+@contextmanager
+def stopping(step, press=press):
     """Ctrl-C falls in the optimizer's step of that number, counted from 1."""
-    count = iter(range(1, 99))
+    count = iter(range(1, 999))
+    hook = register_optimizer_step_pre_hook(
+        lambda *_: press() if next(count) == step else None
+    )
+    try:
+        yield
+    finally:
+        hook.remove()
 
-    def optimizer(model):
-        made = recipe.optimizer(model)
-        made.register_step_pre_hook(lambda *_: press() if next(count) == step else None)
-        return made
 
-    optimizer.__name__ = recipe.optimizer.__name__
-    return replace(recipe, optimizer=optimizer)
+def step_in(path) -> int:
+    return read_checkpoint(path)[1]["facts"]["step"]
 
 
 def test_killed_at_any_moment_a_run_resumes_to_the_same_file(path, tmp_path):
@@ -78,35 +95,182 @@ def test_killed_at_any_moment_a_run_resumes_to_the_same_file(path, tmp_path):
 @pytest.mark.parametrize("step", [1, 7, 40])
 def test_ctrl_c_saves_the_step_it_fell_in_and_the_same_goes_on(step, path, tmp_path):
     quietly(TINY, tmp_path / "straight")
-    if step < TINY.n_steps:
-        with pytest.raises(KeyboardInterrupt):
-            quietly(stop_at(step), path)
-    else:
-        quietly(stop_at(step), path)
+    with stopping(step):
+        if step < TINY.n_steps:
+            with pytest.raises(KeyboardInterrupt, match=f"after step {step}, from "):
+                quietly(TINY, path)
+        else:
+            quietly(TINY, path)
+    assert step_in(path) == step
     _, losses = quietly(TINY, path)
     assert len(losses) == TINY.n_steps - step
     assert (tmp_path / "straight").read_bytes() == path.read_bytes()
 
 
-def test_ctrl_c_without_a_path_is_no_whole_run_either(capsys):
-    with pytest.raises(KeyboardInterrupt):
-        quietly(stop_at(3))
-    assert "stopped after 3 steps" in capsys.readouterr().out
+def test_ctrl_c_without_a_path_is_no_whole_run_and_says_that_nothing_is_kept(capsys):
+    with stopping(3), pytest.raises(KeyboardInterrupt, match="nothing is kept"):
+        quietly(TINY)
+    assert capsys.readouterr().out == ""
 
 
-def test_ctrl_c_twice_ends_at_once():
-    def twice():
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
+@pytest.mark.parametrize("n_times", [2, 3, 9])
+def test_ctrl_c_many_times_still_saves_the_step_it_fell_in(n_times, path, tmp_path):
+    """As of a key that is held down."""
 
-    with pytest.raises(KeyboardInterrupt):
-        quietly(stop_at(3, press=twice))
+    def often():
+        for _ in range(n_times):
+            press()
+
+    quietly(replace(TINY, n_steps=5), tmp_path / "straight")
+    with stopping(3, often), pytest.raises(KeyboardInterrupt, match="after step 3"):
+        quietly(replace(TINY, n_steps=5), path)
+    assert step_in(path) == 3
+    quietly(replace(TINY, n_steps=5), path)
+    assert (tmp_path / "straight").read_bytes() == path.read_bytes()
+
+
+def pressing_muon(model):
+    """Ctrl-C while the run is being set up."""
+    press()
+    return muon(model)
+
+
+def test_ctrl_c_while_a_run_is_set_up_keeps_what_was_there(path):
+    recipe = replace(TINY, optimizer=pressing_muon, n_steps=9)
+    for _ in range(2):
+        with count_steps() as steps, pytest.raises(KeyboardInterrupt) as stop:
+            quietly(recipe, path)
+        assert len(steps) == 0 and not path.exists()
+        assert f"there is no checkpoint in {path}" in str(stop.value)
+
+
+@contextmanager
+def count_steps():
+    """A list that is one longer with each step of an optimizer."""
+    steps = []
+    hook = register_optimizer_step_post_hook(lambda *_: steps.append(1))
+    try:
+        yield steps
+    finally:
+        hook.remove()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, getattr(signal, "SIGHUP", None)])
+def test_a_signal_that_ends_a_process_waits_for_the_checkpoint(number, path):
+    if number is None:
+        pytest.skip("Windows has no SIGHUP")
+    found = []
+    with handler(number, lambda *_: found.append(step_in(path))):
+        with stopping(3, lambda: press(number)), pytest.raises(KeyboardInterrupt):
+            quietly(TINY, path)
+    assert found == [3]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX has signals")
+def test_sigterm_ends_a_process_as_ever_and_no_part_stays(path):
+    process = start(path)
+    while not path.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait() in (-signal.SIGTERM, 0)
+    assert step_in(path) and [x.name for x in path.parent.iterdir()] == [path.name]
+
+
+def test_ctrl_c_that_was_ignored_at_the_start_stays_ignored(path):
+    """As by `nohup`, and by a shell's `&`."""
+    with handler(signal.SIGINT, signal.SIG_IGN), stopping(2):
+        _, losses = quietly(replace(TINY, n_steps=4), path)
+    assert len(losses) == step_in(path) == 4
+
+
+@POSIX
+def test_a_disk_that_fills_up_keeps_the_last_checkpoint_and_says_which(path):
+    with stopping(3), pytest.raises(KeyboardInterrupt):
+        quietly(TINY, path)
+    before = path.read_bytes()
+    with files_of_at_most(len(before) // 2), pytest.raises(OSError) as error:
+        quietly(TINY, path)
+    assert f"to go on after step 3, from {path}" in str(error.value)
+    assert [x.name for x in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == before
+
+
+@POSIX
+def test_a_disk_that_is_full_is_found_by_the_first_step(path):
+    with files_of_at_most(10_000), count_steps() as steps:
+        with pytest.raises(OSError, match="step 1 can't be saved .*no checkpoint"):
+            quietly(TINY, path)
+    assert len(steps) == 1 and not any(path.parent.iterdir())
+
+
+def test_a_path_that_can_not_be_written_is_found_before_the_first_step(tmp_path):
+    (tmp_path / "file").touch()
+    bad = [tmp_path / "file" / "below", tmp_path]
+    if sys.platform == "linux":
+        bad += [Path("/proc/run.safetensors"), Path("/dev/null")]
+    for path in bad:
+        with count_steps() as steps, pytest.raises(OSError):
+            quietly(TINY, path)
+        assert len(steps) == 0
+
+
+def test_a_whole_run_needs_no_place_to_write(path):
+    """As in a class's cache that is read-only."""
+    recipe = replace(TINY, n_steps=2)
+    quietly(recipe, path)
+    with files_of_at_most(0) if POSIX_HERE else nullcontext():
+        assert quietly(recipe, path)[1] == []
+
+
+@POSIX
+def test_a_linked_checkpoint_is_written_where_it_lies(path, tmp_path):
+    path.symlink_to(tmp_path / "elsewhere")
+    quietly(replace(TINY, n_steps=2), path)
+    assert path.is_symlink() and step_in(tmp_path / "elsewhere") == 2
+
+
+@contextmanager
+def nobody_reads(monkeypatch, name):
+    """A stream of this process is a pipe at whose other end nobody is any more."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    stream = open(theirs, "w", buffering=1)
+    monkeypatch.setattr(sys, name, stream)
+    yield
+    with pytest.raises(BrokenPipeError):
+        stream.write("nobody reads this\n")
+    with suppress(BrokenPipeError):
+        stream.close()
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_run_goes_on_where_nobody_reads_it(name, command, tmp_path, monkeypatch):
+    with nobody_reads(monkeypatch, name):
+        command("--steps 3 --device cpu")
+    assert step_in(tmp_path / "fast-3.safetensors") == 3
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_run_goes_on_where_a_stream_is_closed(name, command, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, name, None)
+    command("--steps 3 --device cpu")
+    assert step_in(tmp_path / "fast-3.safetensors") == 3
+
+
+@POSIX
+def test_a_command_whose_reader_is_gone_ends_without_a_traceback():
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "companion", "train", "--help"]
+    done = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(theirs)
+    assert done.returncode in (0, 1) and done.stderr == ""
 
 
 @pytest.fixture
 def command(monkeypatch, tmp_path):
     """The command line, with a small model and a cache of its own."""
-    monkeypatch.setattr(runs, "RECIPES", {"fast": TINY, "stopped": stop_at(3)})
+    monkeypatch.setattr(runs, "RECIPES", {"fast": TINY})
     monkeypatch.setattr(runs, "CACHE", tmp_path)
     monkeypatch.setattr(runs, "evaluate", lambda model, tokens: 1.25)
     return lambda words: runs.main(words.split())
@@ -124,13 +288,13 @@ def test_the_command_line_says_what_came_out_and_what_was_there(command, capsys)
     assert said.err == ""
 
 
-def test_a_stopped_command_says_once_how_far_it_came_and_how_to_go_on(command, capsys):
-    with pytest.raises(SystemExit) as end:
-        command("--recipe stopped --device cpu")
+def test_a_stopped_command_says_once_what_there_is_to_go_on_from(command, capsys):
+    with stopping(3), pytest.raises(SystemExit) as end:
+        command("--device cpu")
     assert end.value.code == 130
-    said, stop = capsys.readouterr().out.splitlines()
-    assert said == "stopped after 3 steps; the model keeps them"
-    assert stop.startswith("run it again to go on from ") and "stopped.s" in stop
+    (said,) = capsys.readouterr().out.splitlines()
+    assert said.startswith("stopped: run it again to go on after step 3, from ")
+    assert step_in(said.split(", from ")[1]) == 3
 
 
 @pytest.mark.parametrize(
@@ -169,11 +333,11 @@ def test_the_package_is_a_command():
         ({"bfloat16": True}, "another recipe: bfloat16 is False there and True here"),
         (
             {"optimizer": partial(muon, lr=0.1)},
-            "another recipe: optimizer is muon there and .*'lr': 0.1.* here",
+            r"recipe: optimizer is \S+\.muon there and .*muon.*'lr': 0.1.* here",
         ),
         (
             {"schedule": RECIPES["plain"].schedule},
-            "another recipe: schedule is warmup_linear there and warmup_cosine here",
+            r"another recipe: schedule is \S+\.warmup_linear there and \S+cosine here",
         ),
         (
             {"config": replace(TINY.config, n_heads=2)},
@@ -220,26 +384,21 @@ def test_a_bar_that_nobody_watches_is_a_few_lines():
     assert "40/40" in log.getvalue()
 
 
-def test_the_rates_and_the_steps_of_a_resumed_run_are_those_of_the_whole(
-    path, monkeypatch
-):
-    with pytest.raises(KeyboardInterrupt):
-        quietly(stop_at(5), path)
-    seen, train = [], runs.train
+def test_the_rates_and_the_steps_of_a_resumed_run_are_those_of_the_whole(path):
+    with stopping(5), pytest.raises(KeyboardInterrupt):
+        quietly(TINY, path)
+    seen = []
 
-    def watched(model, optimizer, batches, *, on_step, first):
-        def note(step, loss):
-            seen.append((step, [group["lr"] for group in optimizer.param_groups]))
-            on_step(step, loss)
+    def note(optimizer, *_):
+        seen.append([group["lr"] for group in optimizer.param_groups])
 
-        return train(model, optimizer, batches, on_step=note, first=first)
-
-    monkeypatch.setattr(runs, "train", watched)
-    quietly(TINY, path)
-    factors = {s: TINY.schedule(s, warmup=10, total=40) for s in range(5, 40)}
-    assert [step for step, _ in seen] == [*factors]
-    for step, rates in seen:
-        assert rates == pytest.approx([0.02 * factors[step], 0.01 * factors[step]])
+    hook = register_optimizer_step_pre_hook(note)
+    _, losses = quietly(TINY, path)
+    hook.remove()
+    assert len(seen) == len(losses) == 35
+    for step, rates in enumerate(seen, 5):
+        factor = TINY.schedule(step, warmup=10, total=40)
+        assert rates == pytest.approx([0.02 * factor, 0.01 * factor])
 
 
 def test_a_compiled_run_has_the_checkpoint_of_a_plain_one(path, tmp_path):
@@ -271,6 +430,107 @@ def test_a_run_in_bfloat16_follows_the_one_in_float32():
     assert halves != wholes
 
 
+def of_two_modules(monkeypatch) -> list:
+    """Two schedules of one name."""
+    for name, factor in (("one", 1.0), ("two", 0.5)):
+        module = types.ModuleType(name)
+        exec(f"def schedule(step, warmup, total, floor): return {factor}", vars(module))
+        monkeypatch.setitem(sys.modules, name, module)
+    return [sys.modules[name].schedule for name in ("one", "two")]
+
+
+def scaled(factor, step, warmup, total, floor):
+    """A schedule, once its factor is set."""
+    return factor
+
+
+def test_two_schedules_are_two_recipes_whatever_they_are_called(path, monkeypatch):
+    nested = [partial(partial(scaled, x), floor=0.0) for x in (0.5, 0.25)]
+    pairs = [
+        of_two_modules(monkeypatch),
+        [partial(scaled, 1.0), partial(scaled, 0.5)],
+        nested,
+        [partial(scaled, 1), scaled],
+    ]
+    for one, other in pairs:
+        path.unlink(missing_ok=True)
+        quietly(replace(TINY, n_steps=2, schedule=one), path)
+        with pytest.raises(ValueError, match="another recipe: schedule is .* there"):
+            quietly(replace(TINY, n_steps=2, schedule=other), path)
+        assert quietly(replace(TINY, n_steps=2, schedule=one), path)[1] == []
+
+
+class Constant:
+    """What can be called, and has no name to be found by."""
+
+    def __call__(self, step, **numbers):
+        return 1.0
+
+    def factor(self, step, **numbers):
+        return 1.0
+
+
+class AdamWs:
+    def __call__(self, model):
+        return AdamW(model.parameters())
+
+
+def lambda_named_like_another():
+    """It has the module and the name of one that is found there, and is another."""
+    schedule = lambda step, **numbers: 1.0  # noqa: E731
+    schedule.__module__, schedule.__qualname__ = __name__, "scaled"
+    return schedule
+
+
+def of_a_notebook(step, **numbers):
+    return 1.0
+
+
+of_a_notebook.__module__ = "__main__"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schedule": lambda step, **numbers: 1.0},
+        {"schedule": Constant()},
+        {"schedule": Constant().factor},
+        {"schedule": partial(lambda x, step, **numbers: x, 1.0)},
+        {"schedule": partial(scaled, torch.ones(()))},
+        {"schedule": lambda_named_like_another()},
+        {"schedule": of_a_notebook},
+        {"optimizer": lambda model: AdamW(model.parameters())},
+        {"optimizer": AdamWs()},
+    ],
+)
+def test_what_has_no_name_is_refused_when_the_run_begins(change, path):
+    """Without a checkpoint it is as good as any."""
+    ((name, _),) = change.items()
+    recipe = replace(TINY, n_steps=2, **change)
+    with count_steps() as steps:
+        with pytest.raises(ValueError, match=f"^{name} is .* can't (name|hold): give"):
+            quietly(recipe, path)
+        assert len(steps) == 0 and not path.exists()
+        assert len(quietly(recipe)[1]) == 2
+
+
+def test_a_recipe_of_another_class_is_another(path):
+    quietly(replace(TINY, n_steps=2), path)
+    other = Other(**vars(replace(TINY, n_steps=2)))
+    with pytest.raises(ValueError, match=r"class is \S+\.Recipe there and \S+\.Other"):
+        quietly(other, path)
+
+
+class Other(Recipe):
+    """It could draw other batches."""
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, True])
+def test_a_checkpoint_every_so_many_steps_is_a_whole_number_of_them(every, path):
+    with pytest.raises(ValueError, match=f"every is {every}; it must be 1 or more"):
+        quietly(TINY, path, every=every)
+
+
 @pytest.mark.parametrize(
     "change", [{"batch_size": 0}, {"n_steps": 0}, {"warmup": -1}, {"floor": 2.0}]
 )
@@ -284,8 +544,8 @@ def test_a_recipe_of_impossible_numbers_is_refused(change):
 def test_two_processes_go_on_with_what_one_began(how, path, tmp_path):
     one = tmp_path / "one"
     quietly(SHORT, one)
-    with pytest.raises(KeyboardInterrupt):
-        quietly(stop_at(2, SHORT), path)
+    with stopping(2), pytest.raises(KeyboardInterrupt):
+        quietly(SHORT, path)
     if how == "processes":
         together(2, quietly, SHORT, path)
     else:

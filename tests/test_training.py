@@ -26,9 +26,12 @@ from companion import (
     orthogonalize,
     processes,
     train,
+    training,
     warmup_cosine,
     warmup_linear,
 )
+from companion.quantized import PackedLinear, kernel_is_here, lay_out
+from companion.training import clip_gradients, read_finite
 
 T = 5  # the context
 
@@ -66,6 +69,85 @@ def test_smoothing_spreads_its_share_over_all_tokens_and_padding_does_not_count(
     targets[1, 1:] = -100
     seen = torch.cat([right[0], right[1, :1]])
     assert_close(next_token_loss(logits, targets), seen.mean())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_logits_of_16_bits_have_the_loss_of_the_same_numbers(dtype, smoothing):
+    logits, targets = (8 * random(3, 40, 1000)).to(dtype), random_tokens(3, 40)
+    right = next_token_loss(logits.double(), targets, smoothing)
+    assert right.dtype == torch.float64
+    found = next_token_loss(logits, targets, smoothing)
+    assert found.dtype == torch.float32
+    assert_close(found.double(), right, atol=0, rtol=1e-6)
+
+
+class Table(nn.Module):
+    """A model whose logits depend on one token alone, so that no product is rounded."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.config = GPTConfig(d_vocab=13, context_length=T)
+        self.logits = nn.Parameter((3 * random(13, 13)).to(dtype))
+
+    def forward(self, tokens):
+        return self.logits[tokens]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_of_16_bits_is_judged_as_its_logits_are(dtype):
+    """Whatever the batch size; and a step has the same loss."""
+    model, tokens = Table(dtype), random_tokens(10 * T * 13 + 1)
+    wide = Table(dtype).double()
+    right = evaluate(wide, tokens)
+    for size in (1, 3, 64):
+        assert evaluate(model, tokens, size) == pytest.approx(right, rel=1e-6)
+    batch = tokens[:-1].view(-1, T), tokens[1:].view(-1, T)
+    (loss,) = train(model, torch.optim.SGD(model.parameters(), 0.1), [batch])
+    assert loss == pytest.approx(right, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype, scale", [(torch.bfloat16, 1), (torch.float16, 300)])
+def test_gradients_of_16_bits_are_measured_in_32(dtype, scale):
+    """The length of 60,000 numbers about 300 is beyond float16."""
+    model = nn.Linear(300, 200).to(dtype)
+    for i, p in enumerate(model.parameters()):
+        p.grad = (scale * random(*p.shape, seed=i)).to(dtype)
+    flat = torch.cat([p.grad.double().flatten() for p in model.parameters()])
+    norm = clip_gradients(model, 0.5)
+    assert norm.item() == pytest.approx(flat.norm().item(), rel=1e-5)
+    clipped = torch.cat([p.grad.double().flatten() for p in model.parameters()])
+    assert clipped.norm().item() == pytest.approx(0.5, rel=2e-3)
+    assert read_finite(0, torch.ones((), dtype=dtype), norm) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_running_means_of_16_bits_are_those_of_the_same_gradients(dtype):
+    """With β₂ = 0.999 a mean in bfloat16 would stand still."""
+    weights = nn.Parameter(random(4, 6).to(dtype))
+    matrix = nn.Parameter(random(4, 6).to(dtype))
+    adam, by_muon = AdamW([weights], lr=1e-5), Muon([matrix], lr=1e-5)
+    mean = square = momentum = torch.zeros(4, 6, dtype=torch.float64)
+    for step in range(400):
+        gradient = (1 + random(4, 6, seed=step)).to(dtype)
+        weights.grad = matrix.grad = gradient
+        adam.step()
+        by_muon.step()
+        mean = 0.9 * mean + 0.1 * gradient.double()
+        square = 0.999 * square + 0.001 * gradient.double() ** 2
+        momentum = 0.95 * momentum + 0.05 * gradient.double()
+    assert weights.dtype == matrix.dtype == dtype
+    state = adam.state[weights]
+    assert_close(state["mean"].double(), mean, atol=1e-5, rtol=1e-4)
+    assert_close(state["square"].double(), square, atol=1e-5, rtol=1e-4)
+    found = by_muon.state[matrix]["momentum"]
+    assert_close(found.double(), momentum, atol=1e-5, rtol=1e-4)
+
+
+def test_orthogonalize_of_float16_has_no_largest_length():
+    matrices = (1000 * random(2, 80, 90)).half()  # of length 85,000
+    values = torch.linalg.svdvals(orthogonalize(matrices).float())
+    assert values.min() > 0.5 and values.max() < 1.5
 
 
 def test_logits_and_targets_of_other_shapes_are_refused():
@@ -332,14 +414,101 @@ def test_a_batch_without_targets_is_named_as_a_cause():
         train(model, AdamW(model.parameters()), [(random_tokens(2, T), nothing)])
 
 
+def frozen():
+    model = tiny_gpt().requires_grad_(False)
+    return model, AdamW(model.parameters())
+
+
+def of_another_model():
+    return tiny_gpt(), AdamW(tiny_gpt().parameters())
+
+
+def of_frozen_parameters():
+    model = tiny_gpt()
+    model.norm.requires_grad_(False)
+    return model, AdamW(model.norm.parameters())
+
+
+def with_new_parameters():
+    """The optimizer holds those that the model had before."""
+    model = tiny_gpt()
+    optimizer = AdamW(model.parameters())
+    model.load_state_dict(tiny_gpt().state_dict(), assign=True)
+    return model, optimizer
+
+
+def laid_out():
+    model = lay_out(tiny_gpt())
+    return model, AdamW(model.parameters())
+
+
+def packed():
+    model = tiny_gpt()
+    layer = model.blocks[0].feed_forward
+    layer.to_output = PackedLinear(torch.ones(8, 32))
+    return model, AdamW(model.parameters())
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (frozen, "all parameters of GPT are frozen"),
+        (of_another_model, "AdamW holds no parameter of the model"),
+        (of_frozen_parameters, "AdamW holds no parameter of the model"),
+        (with_new_parameters, "AdamW holds no parameter of the model"),
+        (laid_out, "to_queries is a LaidOutLinear, whose weights are laid out"),
+        (packed, "to_output is a PackedLinear, whose weights are laid out"),
+    ],
+)
+def test_what_can_not_be_trained_is_refused_before_a_batch_is_drawn(make, words):
+    if make is packed and not kernel_is_here():
+        pytest.skip("no 4-bit kernel")
+    if make is laid_out and not torch.backends.mkldnn.is_available():
+        pytest.skip("no oneDNN")
+    model, optimizer = make()
+    drawn = iter([(random_tokens(2, T), random_tokens(2, T))])
+    with pytest.raises(ValueError, match=words):
+        train(model, optimizer, drawn)
+    assert next(drawn)
+
+
+def test_a_loss_that_moves_nothing_is_refused():
+    """Also where gradients of an earlier step are still there."""
+    model, batch = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    before, elsewhere = copies(model), torch.ones((), requires_grad=True)
+    for loss_function in (
+        lambda logits, targets: next_token_loss(logits.detach(), targets),
+        lambda logits, targets: 2 * elsewhere,
+    ):
+        with pytest.raises(ValueError, match="nothing has a gradient at step 0"):
+            optimizer = AdamW(model.parameters())
+            train(model, optimizer, [batch], loss_function=loss_function)
+    with pytest.raises(ValueError, match="nothing has a gradient"), torch.no_grad():
+        train(model, AdamW(model.parameters()), [batch])
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_some_parameters_may_be_frozen_and_some_left_out():
+    model, batch = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
+    model.embedding.requires_grad_(False)
+    before = copies(model)
+    train(model, AdamW(model.blocks[0].parameters()), [batch])
+    for old, (name, new) in zip(before, model.named_parameters(), strict=True):
+        assert torch.equal(old, new) != name.startswith("blocks.0."), name
+
+
 @pytest.mark.parametrize("where", ["forward", "optimizer", "on_step"])
-def test_ctrl_c_never_cuts_a_step_in_two(where, capsys):
+@pytest.mark.parametrize("n_times", [1, 2, 5])
+def test_ctrl_c_never_cuts_a_step_in_two(where, n_times, capsys):
     """Wherever it falls, the step is made whole, and no other after it."""
     model, batch = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
     same, optimizer = tiny_gpt(), AdamW(model.parameters())
 
     def press(*_):
-        signal.raise_signal(signal.SIGINT)
+        for _ in range(n_times):
+            signal.raise_signal(signal.SIGINT)
 
     how = {"on_step": press} if where == "on_step" else {}
     if where == "forward":
@@ -350,6 +519,20 @@ def test_ctrl_c_never_cuts_a_step_in_two(where, capsys):
     assert len(losses) == 1 and "after 1 step" in capsys.readouterr().out
     train(same, AdamW(same.parameters()), [batch])
     assert all(map(torch.equal, model.parameters(), same.parameters()))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_never_ends_is_broken_off_when_patience_is_over(monkeypatch):
+    monkeypatch.setattr(training, "PATIENCE", 0)
+    model, batch = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
+
+    def hang(*_):
+        for _ in range(10):
+            signal.raise_signal(signal.SIGINT)
+        raise AssertionError("not reached")
+
+    with pytest.raises(KeyboardInterrupt):
+        train(model, AdamW(model.parameters()), [batch], on_step=hang)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

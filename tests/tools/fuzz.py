@@ -7,21 +7,27 @@ A property takes a random number generator and asserts. Each is run in turn with
 
 import argparse
 import io
+import os
 import random
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.testing import assert_close
 
 import companion as c
 from companion.blocks import ACTIVATIONS
+from companion.checkpoints import read_checkpoint
 from companion.positions import POSITIONS
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -255,33 +261,120 @@ def trained(draw: random.Random, o: c.GPTConfig) -> tuple:
     return gpt, optimizer, generator
 
 
+def under_fire(draw: random.Random, seconds: float, call: Callable) -> bool:
+    """Whether a call was interrupted by Ctrl-C, which hits it up to four times.
+
+    The first falls within so many seconds, the others right after it.
+    """
+    waits = [draw.uniform(0, seconds)]
+    waits += [draw.choice([0, 0.0002, 0.002]) for _ in range(draw.randint(0, 3))]
+
+    def fire() -> None:
+        for wait in waits:
+            time.sleep(wait)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def target() -> None:
+        call()
+
+    def interrupt(number: int, frame) -> None:
+        """Raise within the call, as often as it is hit, and never outside of it."""
+        while frame is not None:
+            if frame.f_code is target.__code__:
+                raise KeyboardInterrupt
+            frame = frame.f_back
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    thread = threading.Thread(target=fire)
+    thread.start()
+    was_interrupted = False
+    try:
+        target()
+    except KeyboardInterrupt:
+        was_interrupted = True
+    thread.join()
+    signal.signal(signal.SIGINT, before)
+    return was_interrupted
+
+
+@contextmanager
+def count_steps() -> Iterator[list]:
+    """A list that is one longer with each step of an optimizer."""
+    steps = []
+    hook = register_optimizer_step_post_hook(lambda *_: steps.append(1))
+    try:
+        yield steps
+    finally:
+        hook.remove()
+
+
 def an_interrupted_run_ends_like_a_straight_one(draw: random.Random) -> None:
-    """To the bit, wherever Ctrl-C falls and however often checkpoints are written."""
+    """To the bit, wherever and however often Ctrl-C falls: no step is lost or cut."""
     o = config(draw, d_vocab=65, context_length=8, dropout=draw.choice([0.0, 0.2]))
-    steps, stop = draw.randint(2, 6), draw.randint(1, 5)
-    count = iter(range(1, 99))
-
-    def schedule(step, **how):
-        if interrupting and next(count) == stop:
-            signal.raise_signal(signal.SIGINT)
-        return c.warmup_linear(step, **how)
-
-    recipe = c.Recipe(
-        config=o, batch_size=2, n_steps=steps, warmup=1, schedule=schedule
-    )
-    how = {"device": "cpu", "quiet": True, "seed": draw.randrange(99)}
-    how["every"] = draw.randint(1, 4)
+    recipe = c.Recipe(config=o, batch_size=2, n_steps=draw.randint(2, 6), warmup=1)
+    train = partial(
+        c.train_recipe, recipe, device="cpu", quiet=True,
+        seed=draw.randrange(99), every=draw.randint(1, 4),
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         straight, broken = Path(folder) / "straight", Path(folder) / "broken"
-        interrupting = False
-        c.train_recipe(recipe, straight, **how)
-        interrupting = True
-        with redirect_stdout(io.StringIO()):
-            try:
-                c.train_recipe(recipe, broken, **how)
-            except KeyboardInterrupt:
-                c.train_recipe(recipe, broken, **how)
+        began = time.perf_counter()
+        train(straight)
+        seconds = time.perf_counter() - began
+        for _ in range(4):
+            before = step_in(broken)
+            with count_steps() as steps:
+                was_interrupted = under_fire(draw, seconds, partial(train, broken))
+            assert was_interrupted or step_in(broken) == recipe.n_steps
+            assert step_in(broken) == before + len(steps)
+            assert {x.name for x in Path(folder).iterdir()} <= {"straight", "broken"}
+        train(broken)
         assert straight.read_bytes() == broken.read_bytes()
+
+
+def step_in(path: Path) -> int:
+    """The step of a checkpoint; 0 where there is none."""
+    return read_checkpoint(path)[1]["facts"]["step"] if path.exists() else 0
+
+
+def an_interrupted_loop_has_made_whole_steps(draw: random.Random) -> None:
+    """As many as were counted, and each to the bit."""
+    o = config(draw, context_length=3)
+    seed = draw.randrange(99)
+    text = random_tokens(6, 2, 4, d_vocab=o.d_vocab, seed=seed)
+    drawn = [(x[:, :-1], x[:, 1:]) for x in text]
+    kind = draw.choice([c.muon, lambda model: c.AdamW(model.parameters())])
+
+    def new() -> tuple:
+        model = c.GPT(o, seeded(seed))
+        return model, kind(model), seeded()
+
+    whole = new()
+    began = time.perf_counter()
+    c.train(*whole[:2], drawn)
+    seconds = time.perf_counter() - began
+    for _ in range(3):
+        broken, straight = new(), new()
+        with count_steps() as steps, redirect_stdout(io.StringIO()):
+            under_fire(draw, seconds, partial(c.train, *broken[:2], drawn))
+        c.train(*straight[:2], drawn[: len(steps)])
+        pairs = zip(everything(*broken), everything(*straight), strict=True)
+        assert all(torch.equal(*map(torch.as_tensor, pair)) for pair in pairs)
+
+
+def a_file_that_is_written_under_fire_is_whole(draw: random.Random) -> None:
+    """The old one or the new one, and nothing beside it."""
+    run = trained(draw, config(draw))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.safetensors"
+        began = time.perf_counter()
+        c.save_checkpoint(path, *run, step=1)
+        seconds = time.perf_counter() - began
+        for step in range(2, 8):
+            save = partial(c.save_checkpoint, path, *run, step=step)
+            was_interrupted = under_fire(draw, seconds, save)
+            assert step_in(path) == step or (was_interrupted and step_in(path) < step)
+            assert [x.name for x in Path(folder).iterdir()] == [path.name]
 
 
 PROPERTIES = (
@@ -292,6 +385,8 @@ PROPERTIES = (
     a_wide_search_finds_the_likeliest_text_of_all,
     whatever_file_is_refused_everything_stays,
     an_interrupted_run_ends_like_a_straight_one,
+    an_interrupted_loop_has_made_whole_steps,
+    a_file_that_is_written_under_fire_is_whole,
 )
 
 

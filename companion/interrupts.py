@@ -1,0 +1,95 @@
+"""Interrupts: Ctrl-C and its like, put off until what must not be cut in two is whole.
+
+Every context here leaves alone what was ignored when the process began, as by `nohup`
+or a shell's `&`, and does nothing in a thread, which no signal reaches.
+"""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from .processes import is_joined
+
+# Ctrl-C, `kill` and a batch system, a terminal that is closed; Windows lacks the last.
+STOPS = [
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    if hasattr(signal, name)
+]
+
+
+class Noted:
+    """A handler of signals that only keeps what came.
+
+    What comes `patience` seconds after the first, or later, raises KeyboardInterrupt.
+    """
+
+    def __init__(self, patience: float):
+        self.patience = patience
+        self.signals: list[int] = []
+        self.began = 0.0
+        self.before: dict[int, object] = {}  # the handlers in whose place it stands
+
+    def __call__(self, number: int, frame) -> None:
+        if not self.signals:
+            self.began = time.monotonic()
+        elif time.monotonic() - self.began >= self.patience:
+            raise KeyboardInterrupt
+        self.signals.append(number)
+
+    @contextmanager
+    def installed(self, ends_a_loop: bool) -> Iterator[None]:
+        """Within, this is the handler; afterwards what came takes its course.
+
+        Where Ctrl-C `ends_a_loop` it has had its effect, but for a loop around this.
+        """
+        with ExitStack() as stack:  # the last that is put on it is done first
+            stack.callback(self.deliver, ends_a_loop)
+            for number in STOPS:
+                handler = signal.getsignal(number)
+                if handler not in (signal.SIG_IGN, None):
+                    self.before[number] = handler
+                    stack.callback(signal.signal, number, handler)
+                    signal.signal(number, self)
+            yield
+
+    def deliver(self, ends_a_loop: bool) -> None:
+        """Send again what came, Ctrl-C last."""
+        for number in reversed(STOPS):
+            is_done = number == signal.SIGINT and ends_a_loop
+            if is_done and not isinstance(self.before.get(number), Noted):
+                continue
+            if number in self.signals:
+                signal.raise_signal(number)
+
+
+@contextmanager
+def interrupts_noted(patience: float = 0) -> Iterator[Callable[[], bool]]:
+    """Within, Ctrl-C is only noted, for a loop to end between two steps.
+
+    Gives a function that says whether it was pressed; pressed again, `patience` seconds
+    later or more, it raises KeyboardInterrupt at once. SIGTERM and SIGHUP are noted
+    alike, and take their course afterwards. Ctrl-C works as usual among several
+    processes, which would not all end with the same step.
+    """
+    if is_joined() or threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+
+    noted = Noted(patience)
+    with noted.installed(ends_a_loop=True):
+        yield lambda: bool(noted.signals)
+
+
+@contextmanager
+def interrupts_put_off() -> Iterator[None]:
+    """Within, nothing is interrupted; what came takes its course afterwards."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    with Noted(math.inf).installed(ends_a_loop=False):
+        yield
