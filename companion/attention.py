@@ -87,13 +87,14 @@ class MultiHeadAttention(nn.Module):
     x (b t c) asks; the context (b s c), or x itself, is asked -> (b t c). A context may
     be a pair, the keys and values (b s c) that `to_keys` and `to_values` made of it.
     `mask` is as in `attention_weights`, or "causal", which is `causal_mask` for the
-    queries and all keys; `nn.MultiheadAttention`'s is True where attention is forbidden. `rope` rotates queries and keys, see `apply_rotary`.
+    queries and all keys; `nn.MultiheadAttention`'s is True where attention is
+    forbidden. `rope` rotates queries and keys, see `apply_rotary`.
     `store` takes the new keys and values (b h t d) and gives all there are, (b h s d).
     `engine` is one of ENGINES; the explicit one passes its weights (b h t s) through
     `self.pattern`, where a hook can read them. Each of `n_kv_heads` heads of keys and
     values serves n_heads / n_kv_heads heads of queries (Ainslie et al. 2023).
     `normalize`: queries and keys have unit variance (Henry et al. 2020).
-    Raises ValueError for sizes that do not divide, and for a mask that is none of these.
+    Raises ValueError for sizes that do not divide and for a mask that is none of these.
     Vaswani et al. 2017, sec. 3.2.2.
     """
 

@@ -88,16 +88,20 @@ class GPT(nn.Module):
     """A decoder-only Transformer: tokens (b t) -> logits (b t v), at every position.
 
     With `last`, a position or one for each stream (b), only what comes after it: (b v).
-    With a `cache` the tokens go on from what it has seen. A `mask`, broadcastable to
-    (b h t s), can only forbid more; it has a column for each position so far, whatever
-    the cache still holds. It moves no token: texts that were padded on the left begin
-    at the position where their padding ends, which is wrong for learned and sinusoidal
+    With a `cache` the tokens go on from what it has seen. `cross`: each block also
+    reads a `context`, which `read` makes. Not `causal`, it is an encoder: all tokens
+    see each other, and what comes out are features (b t c). Weights come from
+    `generator`.
+
+    A `mask`, broadcastable to (b h t s), can only forbid more. It has a column for each
+    position so far, whatever the cache still holds. It moves no token: texts that are
+    padded on the left by hand begin late, which is wrong for learned and sinusoidal
     positions. Prompts of many lengths go to `generate` as a list, or into a
-    `RaggedCache`, which pads them at the end. `cross`: each block also reads a `context`, which
-    `read` makes. Not `causal`, it is an encoder: all tokens see each other, and what
-    comes out are features (b t c). Weights come from `generator`. Raises ValueError for
-    tokens that are not (b t) integers within the vocabulary, or beyond the context of
-    learned positions, and for a cache of another model. Radford et al. 2019.
+    `RaggedCache`, padded at the end.
+
+    Raises ValueError for tokens that are not (b t) integers within the vocabulary, or
+    beyond the context of learned positions, for a mask that does not fit, and for a
+    cache of another model. Radford et al. 2019.
     """
 
     def __init__(self, config: GPTConfig, generator=None, *, causal=True, cross=False):
@@ -156,7 +160,11 @@ class GPT(nn.Module):
     def forward(
         self, tokens: Tensor, cache=None, *, last=None, mask=None, context=None
     ) -> Tensor:
-        if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.dtype not in IDS:
+        if (
+            not isinstance(tokens, Tensor)
+            or tokens.dim() != 2
+            or tokens.dtype not in IDS
+        ):
             wanted = "they must be integers (b t), of 64 or 32 bits"
             raise ValueError(f"tokens are {shown(tokens)}; {wanted}")
         b, t = tokens.shape

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from .inputs import check_between, check_whole, shown
 
-
 CAUSAL = "causal"  # `causal_mask`, said without a table
 
 

@@ -34,13 +34,7 @@ class RaggedCache(Cache):
         return int(self.n_seen.max())
 
     def place(
-        self,
-        n_new,
-        device=None,
-        causal=True,
-        mask=None,
-        n_streams=None,
-        n_layers=None,
+        self, n_new, device=None, causal=True, mask=None, n_streams=None, n_layers=None
     ) -> Place:
         if n_streams not in (None, len(self.n_seen)):
             have = len(self.n_seen)
@@ -97,7 +91,9 @@ class RaggedCache(Cache):
         check_whole(0, row=row)
         if not isinstance(cache, PreallocatedCache):
             kind = type(cache).__name__
-            raise ValueError(f"the cache is a {kind}; a row takes a PreallocatedCache")
+            raise ValueError(
+                f"{kind} can not be put into a row; a PreallocatedCache can"
+            )
         n, streams = len(cache), {len(keys) for keys, _ in cache.kept.values()}
         if row >= len(self.n_seen):
             raise ValueError(f"row {row} is not within {len(self.n_seen)} streams")
@@ -110,7 +106,9 @@ class RaggedCache(Cache):
             self.kept = {}
         elif len(self.kept) != len(cache.kept):
             raise other_layers(self.kept, len(cache.kept))
-        rooms = {layer: self.room(layer, keys) for layer, (keys, _) in cache.kept.items()}
+        rooms = {}
+        for layer, (keys, _) in cache.kept.items():
+            rooms[layer] = self.room(layer, keys.expand(len(self.n_seen), -1, -1, -1))
 
         # While a row is written it holds nothing.
         index = torch.tensor(row)
@@ -188,13 +186,7 @@ class SlidingWindowCache(Cache):
         return self.n_sinks > 0 and self.n_seen + n_new > self.n_sinks + self.window
 
     def place(
-        self,
-        n_new,
-        device=None,
-        causal=True,
-        mask=None,
-        n_streams=None,
-        n_layers=None,
+        self, n_new, device=None, causal=True, mask=None, n_streams=None, n_layers=None
     ) -> Place:
         if self.n_seen and n_layers not in (None, len(self.kept)):
             raise other_layers(self.kept, n_layers)
