@@ -91,9 +91,7 @@ class RaggedCache(Cache):
         check_whole(0, row=row)
         if not isinstance(cache, PreallocatedCache):
             kind = type(cache).__name__
-            raise ValueError(
-                f"{kind} can not be put into a row; a PreallocatedCache can"
-            )
+            raise ValueError(f"a row takes a PreallocatedCache, and not {kind}")
         n, streams = len(cache), {len(keys) for keys, _ in cache.kept.values()}
         if row >= len(self.n_seen):
             raise ValueError(f"row {row} is not within {len(self.n_seen)} streams")

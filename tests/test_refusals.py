@@ -162,7 +162,7 @@ BAD = {
             (c.PreallocatedCache(4), "the cache holds 0 positions"),
             (cached(c.PreallocatedCache(4)), "3 positions of 2 streams"),
         ),
-        (lambda: c.RaggedCache(8, 2).put(1, cached(c.Int8Cache(4), 1)), "Int8Cache can not"),
+        (lambda: c.RaggedCache(8, 2).put(1, cached(c.Int8Cache(4), 1)), "not Int8"),
         (lambda: c.RaggedCache(8, 2).put(2, cached(c.PreallocatedCache(8), 1)), "2"),
     ],
     "quantize": [(lambda: c.quantize(INTEGERS), "it must be floats")],
