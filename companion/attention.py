@@ -8,12 +8,11 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from .block_attention import block_attention, check_attention
-from .inputs import check_name, check_tensor, check_whole
-from .positions import apply_rotary
+from .block_attention import block_attention, check_attention, check_mask
+from .inputs import check_name, check_tensor, check_whole, shown
+from .positions import CAUSAL, apply_rotary
 
 ENGINES = ("fused", "explicit", "blocks")
-CAUSAL = "causal"  # `causal_mask`, said without a table
 
 
 def softmax(scores: Tensor, dim: int = -1) -> Tensor:
@@ -87,14 +86,16 @@ class MultiHeadAttention(nn.Module):
 
     x (b t c) asks; the context (b s c), or x itself, is asked -> (b t c). A context may
     be a pair, the keys and values (b s c) that `to_keys` and `to_values` made of it.
-    `mask` is as in `attention_weights`, or "causal"; `nn.MultiheadAttention`'s is True
-    where attention is forbidden. `rope` rotates queries and keys, see `apply_rotary`.
+    `mask` is as in `attention_weights`, or "causal", which is `causal_mask` for the
+    queries and all keys; `nn.MultiheadAttention`'s is True where attention is
+    forbidden. `rope` rotates queries and keys, see `apply_rotary`.
     `store` takes the new keys and values (b h t d) and gives all there are, (b h s d).
     `engine` is one of ENGINES; the explicit one passes its weights (b h t s) through
     `self.pattern`, where a hook can read them. Each of `n_kv_heads` heads of keys and
     values serves n_heads / n_kv_heads heads of queries (Ainslie et al. 2023).
     `normalize`: queries and keys have unit variance (Henry et al. 2020).
-    Raises ValueError for sizes that do not divide. Vaswani et al. 2017, sec. 3.2.2.
+    Raises ValueError for sizes that do not divide and for a mask that is none of these.
+    Vaswani et al. 2017, sec. 3.2.2.
     """
 
     def __init__(
@@ -144,9 +145,23 @@ class MultiHeadAttention(nn.Module):
 
     def attend(self, queries, keys, values, mask=None) -> Tensor:
         """The values (b h s d) averaged for each query (b h t d), by one of ENGINES."""
-        causal, g = isinstance(mask, str), self.n_shared
-        if mask is not None and not causal and mask.dtype != torch.bool:
-            mask = mask.to(queries.dtype)
+        g = self.n_shared
+        causal = False
+        if isinstance(mask, str):
+            if mask != CAUSAL:
+                raise ValueError(f"mask is {shown(mask)}; the one name is {CAUSAL!r}")
+            # The kernel aligns the first query and key, `causal_mask` the last of both:
+            # that is the same only for as many queries as keys.
+            causal = self.engine == "fused" and queries.shape[-2] == keys.shape[-2]
+            if causal:
+                mask = None
+            else:
+                mask = causal_mask(queries.shape[-2], keys.shape[-2], queries.device)
+        elif mask is not None:
+            check_mask(mask)
+            if mask.dtype != torch.bool:
+                mask = mask.to(queries.dtype)
+
         if self.engine == "fused":
             shape = queries.shape
             one = g > 1 and shape[2] == 1 and not causal
@@ -154,11 +169,9 @@ class MultiHeadAttention(nn.Module):
                 # Rows of one matrix: in bfloat16 five times as fast as heads.
                 queries = queries.reshape(shape[0], -1, g, shape[3])
             how = {"is_causal": causal, "enable_gqa": g > 1}
-            mask = None if causal else mask
             out = F.scaled_dot_product_attention(queries, keys, values, mask, **how)
             return out.view(shape)
-        if causal:
-            mask = causal_mask(queries.shape[-2], device=queries.device)
+
         keys, values = (x.repeat_interleave(g, 1) for x in (keys, values))
         if self.engine == "blocks":
             return block_attention(queries, keys, values, mask)

@@ -13,6 +13,14 @@ from torch.autograd.function import once_differentiable
 from .inputs import check_tensor, check_whole, shown
 
 
+def check_mask(mask) -> None:
+    """Raise ValueError unless it is a tensor of bool, or of floats to be added."""
+    if isinstance(mask, Tensor):
+        if mask.dtype == torch.bool or mask.is_floating_point():
+            return
+    raise ValueError(f"mask is {shown(mask)}; it must be bool, True = may attend")
+
+
 def check_attention(queries, keys, values, mask) -> None:
     """Raise ValueError unless (b h t d), (b h s d), (b h s d) and (b h t s) fit."""
     check_tensor("floats", "... t d", queries=queries, keys=keys, values=values)
@@ -25,8 +33,7 @@ def check_attention(queries, keys, values, mask) -> None:
         raise ValueError(f"queries are {queries.dtype} and keys {keys.dtype}")
     if mask is None:
         return
-    if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise ValueError(f"mask is {shown(mask)}; it must be bool, True = may attend")
+    check_mask(mask)
     if mask.dim() < 2 or mask.shape[-2] not in (1, t) or mask.shape[-1] not in (1, s):
         raise ValueError(
             f"mask {tuple(mask.shape)} does not fit {t} queries and {s} keys"

@@ -23,6 +23,7 @@ NAMES = {
     "engine": ENGINES,
 }
 ATTENTION = ("n_kv_heads", "normalize", "engine")
+IDS = (torch.int64, torch.int32)  # what an embedding looks up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +72,12 @@ class GPTConfig:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Within, the model is in evaluation mode; after, each part is as it was."""
-    modes = {part: part.training for part in model.modules()} if model.training else {}
-    if modes:
-        model.eval()
+    modes = {}
+    if any(part.training for part in model.modules()):  # the whole, or a part alone
+        modes = {part: part.training for part in model.modules()}
     try:
+        if modes:
+            model.eval()
         yield
     finally:
         for part, mode in modes.items():
@@ -85,12 +88,20 @@ class GPT(nn.Module):
     """A decoder-only Transformer: tokens (b t) -> logits (b t v), at every position.
 
     With `last`, a position or one for each stream (b), only what comes after it: (b v).
-    With a `cache` the tokens go on from what it has seen. A `mask`, broadcastable to
-    (b h t s), can only forbid more. `cross`: each block also reads a `context`, which
-    `read` makes. Not `causal`, it is an encoder: all tokens see each other, and what
-    comes out are features (b t c). Weights come from `generator`. Raises ValueError for
-    tokens that are not (b t) integers within the vocabulary, or beyond the context of
-    learned positions. Radford et al. 2019.
+    With a `cache` the tokens go on from what it has seen. `cross`: each block also
+    reads a `context`, which `read` makes. Not `causal`, it is an encoder: all tokens
+    see each other, and what comes out are features (b t c). Weights come from
+    `generator`.
+
+    A `mask`, broadcastable to (b h t s), can only forbid more. It has a column for each
+    position so far, whatever the cache still holds. It moves no token: texts that are
+    padded on the left by hand begin late, which is wrong for learned and sinusoidal
+    positions. Prompts of many lengths go to `generate` as a list, or into a
+    `RaggedCache`, padded at the end.
+
+    Raises ValueError for tokens that are not (b t) integers within the vocabulary, or
+    beyond the context of learned positions, for a mask that does not fit, and for a
+    cache of another model. Radford et al. 2019.
     """
 
     def __init__(self, config: GPTConfig, generator=None, *, causal=True, cross=False):
@@ -149,26 +160,46 @@ class GPT(nn.Module):
     def forward(
         self, tokens: Tensor, cache=None, *, last=None, mask=None, context=None
     ) -> Tensor:
+        if (
+            not isinstance(tokens, Tensor)
+            or tokens.dim() != 2
+            or tokens.dtype not in IDS
+        ):
+            wanted = "they must be integers (b t), of 64 or 32 bits"
+            raise ValueError(f"tokens are {shown(tokens)}; {wanted}")
+        b, t = tokens.shape
         try:
-            (b, t), x = tokens.shape, self.embedding(tokens) * self.scale
-        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
-            raise ValueError(self.what_is_wrong_with(tokens)) from None
+            x = self.embedding(tokens) * self.scale
+        except IndexError:
+            low, high, n = int(tokens.min()), int(tokens.max()), self.config.d_vocab
+            if 0 <= low and high < n:
+                raise  # something else failed
+            known = f"the vocabulary is 0 to {n - 1}"
+            raise ValueError(f"tokens run from {low} to {high}; {known}") from None
+
+        # Where the tokens stand, and what they may see.
         kept = Cache() if cache is None else cache
-        place = kept.place(t, x.device, self.causal, mask, b)
+        place = kept.place(
+            t,
+            x.device,
+            causal=self.causal,
+            mask=mask,
+            n_streams=b,
+            n_layers=len(self.blocks),
+        )
         x, rope, bias = self.positions(x, place)
-        x, mask = self.dropout(x), place.mask if bias is None else place.add(bias)
+        x = self.dropout(x)
+        mask = place.mask if bias is None else place.add(bias)
+
+        append = None if cache is None else cache.append
+        if rope is not None and place.moved is not None:
+            # The keys of sinks that were moved are turned by as much.
+            _, turn, _ = self.positions(x, place._replace(queries=place.moved))
+            append = partial(append, turn=turn)
         for i, block in enumerate(self.blocks):
-            store = None if cache is None else partial(cache.append, i)
+            store = None if append is None else partial(append, i)
             x = block(x, context and context[i], mask=mask, rope=rope, store=store)
         x = x if last is None else x[torch.arange(b), last]
         logits = self.unembedding(self.norm(x))
         kept.n_seen = kept.n_seen + t  # last of all: a pass that fails changes nothing
         return logits
-
-    def what_is_wrong_with(self, tokens) -> str:
-        """Why these tokens have no embedding."""
-        whole = isinstance(tokens, Tensor) and not tokens.is_floating_point()
-        if not whole or tokens.dim() != 2:
-            return f"tokens are {shown(tokens)}; they must be integers (b t)"
-        known = f"the vocabulary is 0 to {self.config.d_vocab - 1}"
-        return f"tokens run from {tokens.min()} to {tokens.max()}; {known}"

@@ -11,19 +11,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .inputs import check_between, check_whole
+from .inputs import check_between, check_whole, shown
+
+CAUSAL = "causal"  # `causal_mask`, said without a table
 
 
 class Place(NamedTuple):
     """Where the queries (t) or (b t) and keys (s) of a pass stand, who may see whom.
 
     `mask` is True where a query may see a key, None where it may see all of them, and
-    "causal" where queries and keys are the same tokens and none sees a later one.
+    "causal" where queries and keys are the same tokens and none sees a later one. The
+    first keys may be sinks that go along with a window: `moved` says by how many
+    positions each was moved to where it stands.
     """
 
     queries: Tensor
     keys: Tensor
     mask: Tensor | str | None = None
+    moved: Tensor | None = None
 
     @property
     def distances(self) -> Tensor:
@@ -32,8 +37,17 @@ class Place(NamedTuple):
 
     def add(self, bias: Tensor) -> Tensor:
         """A bias (... h t s) with -inf where the mask forbids to look."""
-        mask = self.distances >= 0 if isinstance(self.mask, str) else self.mask
+        mask = self.mask
+        if isinstance(mask, str):
+            if mask != CAUSAL:
+                raise ValueError(f"mask is {shown(mask)}; the one name is {CAUSAL!r}")
+            mask = self.distances >= 0
         return bias if mask is None else bias.masked_fill(~mask, -math.inf)
+
+
+def exact_dtype() -> torch.dtype:
+    """The default for floats, or float32 where that is a half precision."""
+    return torch.promote_types(torch.get_default_dtype(), torch.float32)
 
 
 def pair_speeds(d: int, base: float = 10_000) -> Tensor:
@@ -42,7 +56,8 @@ def pair_speeds(d: int, base: float = 10_000) -> Tensor:
     check_between(0, above=True, base=base)
     if d % 2:
         raise ValueError(f"{d} features can't be paired: the number must be even")
-    return base ** (torch.arange(0, -d, -2, device="cpu") / d)
+    evens = torch.arange(0, -d, -2, device="cpu", dtype=exact_dtype())
+    return base ** (evens / d)
 
 
 def sinusoidal(n_positions: int, d_model: int) -> Tensor:
@@ -106,13 +121,19 @@ def alibi_slopes(n_heads: int) -> Tensor:
     Press et al. 2022, section 3 and their code.
     """
     power = 1 << (n_heads.bit_length() - 1)
-    exponents = torch.arange(1, power + 1) / power
-    between = (2 * torch.arange(n_heads - power) + 1) / (2 * power)
+    dtype = exact_dtype()
+    exponents = torch.arange(1, power + 1, dtype=dtype) / power
+    between = (2 * torch.arange(n_heads - power, dtype=dtype) + 1) / (2 * power)
     return 2 ** (-8 * torch.cat([exponents, between]))
 
 
 def alibi(n_heads: int, n_queries: int, n_keys: int) -> Tensor:
-    """(h t s): a penalty that grows with the distance; the last of both align."""
+    """(h t s): a penalty that grows with the distance; the last of both align.
+
+    Raises ValueError for more queries than keys.
+    """
+    if n_keys < n_queries:
+        raise ValueError(f"{n_queries} queries need as many keys, there are {n_keys}")
     keys = torch.arange(n_keys)
     return ALiBi(n_heads)(None, Place(keys[n_keys - n_queries :], keys))[2]
 
@@ -133,7 +154,8 @@ def relative_buckets(
         n_buckets //= 2
         first, distances = n_buckets * (distances < 0), distances.abs()
     exact = n_buckets // 2
-    growth = (distances.clamp(min=1) / exact).log() / math.log(max_distance / exact)
+    times = distances.clamp(min=1).to(exact_dtype()) / exact
+    growth = times.log() / math.log(max_distance / exact)
     far = (exact + (growth * (n_buckets - exact)).long()).clamp(max=n_buckets - 1)
     return first + torch.where(distances < exact, distances, far)
 
@@ -157,6 +179,8 @@ class LearnedPositions(Positions):
             return x + self.table(place.queries), None, None
         except IndexError:
             end, n = int(place.queries.max()) + 1, len(self.table.weight)
+            if end <= n:
+                raise  # something else failed
             raise ValueError(f"{end} positions exceed context_length ({n})") from None
 
 
@@ -176,8 +200,9 @@ class RotaryPositions(Positions):
         self.speeds = torch.cat([-speeds, speeds])  # no buffer: it stays in float32
 
     def forward(self, x: Tensor, place: Place) -> tuple:
-        self.speeds = self.speeds.to(place.queries.device)
-        angles = place.queries[..., None] * self.speeds
+        # Moved for this pass alone: a pass on `meta`, say, must not change the module.
+        speeds = self.speeds.to(place.queries.device)
+        angles = place.queries[..., None] * speeds
         if angles.dim() == 3:
             angles = angles[:, None]  # the same for every head
         return x, (angles.cos(), angles.sin()), None

@@ -141,6 +141,8 @@ BAD = [
     (lambda: ATTEND(torch.ones(2, 7) > 0), r"\(2, 7\) .* 4 queries and 7 keys"),
     (lambda: ATTEND(torch.ones(4, 6) > 0), r"\(4, 6\) .* 4 queries and 7 keys"),
     (lambda: ATTEND(torch.ones(4, 7).int()), "int32.* bool, True = may attend"),
+    (lambda: ATTEND("causal"), "'causal'.* bool, True = may attend"),
+    (lambda: ATTEND([[True]]), "True.* bool, True = may attend"),
     (lambda: MultiHeadAttention(10, 4), r"d_model \(10\) .* n_heads \(4\)"),
     (lambda: MultiHeadAttention(8, 4, n_kv_heads=3), r"\(4\) .* n_kv_heads \(3\)"),
     (lambda: MultiHeadAttention(8, 4, engine="flash"), "'flash'.* 'blocks'"),
@@ -186,6 +188,48 @@ def test_many_heads_are_pytorchs_with_the_opposite_mask(bias, engine):
         if engine == "explicit":
             assert_close(seen.pop(), weights, atol=1e-5, rtol=0)
     assert not seen
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_causal_by_name_is_the_causal_mask_of_all_keys_there_are(engine):
+    """In one piece, or in pieces after keys that were stored; of a context too."""
+    module = shaken(MultiHeadAttention(12, 3, n_kv_heads=1, engine=engine))
+    x, context = random(2, 6, 12), random(2, 6, 12, seed=1)
+    for sizes in ((6,), (1, 1, 1, 1, 1, 1), (2, 1, 3), (4, 2)):
+        outs, seen, older = [], 0, None
+        for piece in x.split(sizes, 1):
+            keys = []
+
+            def store(*new, older=older, keys=keys):
+                pairs = zip(older, new, strict=True) if older else ((y,) for y in new)
+                keys.extend(torch.cat(pair, 2) for pair in pairs)
+                return keys
+
+            outs.append(module(piece, mask="causal", store=store))
+            older, seen = keys, seen + piece.shape[1]
+            table = causal_mask(piece.shape[1], seen)
+            by_table = module(piece, context[:, :seen], mask=table)
+            by_name = module(piece, context[:, :seen], mask="causal")
+            assert_close(by_name, by_table, atol=1e-6, rtol=0)
+        whole = module(x, mask=causal_mask(6))
+        assert_close(torch.cat(outs, 1), whole, atol=1e-6, rtol=0)
+    with pytest.raises(ValueError, match="6 queries need as many keys, there are 4"):
+        module(x, context[:, :4], mask="causal")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_no_mask_is_named_by_every_engine(engine):
+    """Whole numbers would be added to the scores, a name would be taken for another."""
+    module, x = MultiHeadAttention(12, 3, engine=engine), random(2, T, 12)
+    for mask, words in (
+        ("padding", "'padding'; the one name is 'causal'"),
+        ("Causal", "'Causal'; the one name is 'causal'"),
+        ("", "''; the one name is 'causal'"),
+        (causal_mask(T).long(), "int64 .* bool, True = may attend"),
+        (causal_mask(T).tolist(), "bool, True = may attend"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            module(x, mask=mask)
 
 
 def test_a_hook_on_the_pattern_can_switch_attention_off():

@@ -1,8 +1,9 @@
 """Caches: what is kept equals what would be computed again, however it is cut."""
 
 import math
+from dataclasses import replace
 from functools import cache, partial
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 import torch
@@ -10,11 +11,12 @@ from common import random, random_tokens, seeded, shaken
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import companion as c
 from companion import PreallocatedCache, RaggedCache, SlidingWindowCache
 from companion.attention import ENGINES
-from companion.positions import POSITIONS
+from companion.positions import POSITIONS, ALiBi, Place, RelativeBias
 
 N = 9  # the context
 some_tokens = partial(random_tokens, d_vocab=11)
@@ -68,6 +70,48 @@ def test_cached_logits_are_the_uncached_ones_however_the_prompt_is_cut(kind, pos
         assert_near(in_pieces(gpt, tokens, KINDS[kind](6, 2), cut), whole, kind)
 
 
+def within_the_cache(gpt, tokens, window, n_sinks, mask):
+    """Xiao et al. 2023, section 3.2, to the letter: one token at a time.
+
+    Each layer keeps its keys as they were before the rotation. For every new token all
+    that the cache holds are counted from 0, and turned by that, or get a bias for it.
+    """
+    scheme, logits = gpt.positions, []
+    layers = [([], []) for _ in gpt.blocks]
+    for t in range(tokens.shape[1]):
+        held = [s for s in range(t + 1) if s < n_sinks or t - s < window]
+        counted = torch.arange(len(held))
+        x, _, _ = scheme(
+            gpt.embedding(tokens[:, t : t + 1]), Place(torch.tensor([t]), 0)
+        )
+        for block, (keys, values) in zip(gpt.blocks, layers, strict=True):
+            part, normed = block.attention, block.attention_norm(x)
+            keys.append(part.to_keys(normed).unflatten(-1, (-1, 2)))
+            values.append(part.to_values(normed).unflatten(-1, (-1, 2)))
+            query = part.to_queries(normed).unflatten(-1, (-1, 2)).transpose(1, 2)
+            key = torch.cat([keys[s] for s in held], 1).transpose(1, 2)
+            value = torch.cat([values[s] for s in held], 1).transpose(1, 2)
+            bias = torch.zeros(())
+            if isinstance(scheme, c.RotaryPositions):
+                query, key = c.rotate(query, counted[-1:]), c.rotate(key, counted)
+            if isinstance(scheme, ALiBi):
+                bias = c.alibi(4, 1, len(held))
+            if isinstance(scheme, RelativeBias):
+                buckets = c.relative_buckets(counted[-1] - counted)
+                bias = scheme.table(buckets).T[:, None]
+            scores = query @ key.mT / math.sqrt(2) + bias
+            scores = scores.masked_fill(~mask[..., t, None, held], -math.inf)
+            out = c.softmax(scores) @ value
+            x = x + part.to_output(out.transpose(1, 2).flatten(2))
+            x = x + block.feed_forward(block.feed_forward_norm(x))
+        logits.append(gpt.unembedding(gpt.norm(x)))
+    return torch.cat(logits, 1)
+
+
+# The schemes by which a token is what it is where it stands.
+ABSOLUTE = ("learned", "sinusoidal", "none")
+
+
 @settings(deadline=None, max_examples=200)
 @given(
     window=st.integers(1, N),
@@ -76,18 +120,45 @@ def test_cached_logits_are_the_uncached_ones_however_the_prompt_is_cut(kind, pos
     engine=st.sampled_from(ENGINES),
     n=st.integers(1, N),
     cuts=st.sets(st.integers(1, N - 1)),
+    masked=st.booleans(),
     seed=st.integers(0, 99),
 )
 @torch.no_grad()
 def test_a_sliding_window_is_the_model_that_sees_only_the_window_and_the_sinks(
-    window, n_sinks, positions, engine, n, cuts, seed
+    window, n_sinks, positions, engine, n, cuts, masked, seed
 ):
+    """Its distances are those within the cache, and a mask's columns are positions."""
     gpt, tokens = model(positions, engine, None), some_tokens(2, n, seed=seed)
-    kept = SlidingWindowCache(window, n_sinks)
-    cached = in_pieces(gpt, tokens, kept, (cut for cut in cuts if cut < n))
-    allowed = [[q - k < window or k < n_sinks for k in range(n)] for q in range(n)]
-    assert_near(cached, gpt(tokens, mask=torch.tensor(allowed)))
+    mask = torch.ones(2, 1, n, n, dtype=torch.bool)
+    if masked:
+        mask = torch.rand(mask.shape, generator=seeded(seed)) < 0.7
+    kept, cached = SlidingWindowCache(window, n_sinks), []
+    bounds = [0, *sorted(cut for cut in cuts if cut < n), n]
+    for start, end in zip(bounds, bounds[1:], strict=False):
+        part = mask[..., start:end, :end] if masked else None
+        cached.append(gpt(tokens[:, start:end], kept, mask=part))
+    cached = torch.cat(cached, 1)
+    assert_near(cached, within_the_cache(gpt, tokens, window, n_sinks, mask))
+    if positions in ABSOLUTE or n_sinks == 0 or n <= window + n_sinks:
+        seen = [[q - k < window or k < n_sinks for k in range(n)] for q in range(n)]
+        assert_near(cached, gpt(tokens, mask=mask & torch.tensor(seen)))
     assert {x.shape[-2] for x in stored(kept)} == {window + n_sinks}
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi", "t5"])
+@torch.no_grad()
+def test_no_distance_in_a_window_with_sinks_grows_with_the_text(positions):
+    """What two layers of a window of 4 see of a text, and the sinks, say it all."""
+    gpt, sinks, ending = model(positions), some_tokens(2, 3), some_tokens(2, 7, seed=1)
+    found = []
+    for n in (0, 1, 40, 700):
+        text = torch.cat([sinks, some_tokens(2, n, seed=2), ending], 1)
+        kept = SlidingWindowCache(4, 3)
+        for piece in text.split(50, 1):
+            logits = gpt(piece, kept, last=-1)
+        found.append(logits)
+    for logits in found[1:]:  # what is between the sinks and the ending has left
+        assert_close(logits, found[1], atol=1e-4, rtol=0)
 
 
 @torch.no_grad()
@@ -169,7 +240,7 @@ def test_no_quantized_number_is_off_by_more_than_half_a_scale(dtype):
 def test_int8_keeps_one_byte_a_number_and_one_scale_a_vector():
     kept, like = c.Int8Cache(10), random(2, 3, 4, 64).bfloat16()
     assert all(x.dtype == torch.bfloat16 for x in kept.append(0, like, like))
-    n_bytes = sum(x.nbytes for x in (*stored(kept.numbers), *stored(kept.scales)))
+    n_bytes = sum(x.nbytes for x in stored(kept))
     assert n_bytes == 2 * (2 * 3 * 10) * (64 + 4)
 
 
@@ -188,6 +259,123 @@ def test_streams_that_end_can_be_dropped_and_others_repeated(kind):
     kept.reorder(torch.tensor([1, 0]))
     right = gpt(torch.cat([tokens, tokens[:, :1]], 1)[[0, 2]])[:, -1]
     assert_near(gpt(tokens[[0, 2], :1], kept)[:, 0], right, kind)
+
+
+class FailsAt(TorchDispatchMode):
+    """Within, the n-th time that PyTorch picks rows fails, as for want of memory."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.left = n
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.index.Tensor:
+            self.left -= 1
+            if self.left < 0:
+                raise MemoryError
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "sinks"])
+@torch.no_grad()
+def test_a_reorder_that_fails_somewhere_has_changed_nothing(kind):
+    gpt, tokens = model(), some_tokens(3, 9)
+    make = KINDS.get(kind, lambda n, b: SlidingWindowCache(2, 2))
+    straight, broken = make(N, 3), make(N, 3)
+    for kept in (straight, broken):
+        gpt(tokens[:, :6], kept)
+        gpt(tokens[:, 6:7], kept)
+    n_failed = 0
+    for n in range(20):
+        try:
+            with FailsAt(n):
+                broken.reorder(torch.tensor([2, 0, 1]))
+        except MemoryError:
+            n_failed += 1
+        else:
+            straight.reorder(torch.tensor([2, 0, 1]))
+        pair = (gpt(tokens[:, 7:8], kept, last=-1) for kept in (straight, broken))
+        assert torch.equal(*pair)
+        for kept in (straight, broken):
+            kept.n_seen = kept.n_seen - 1
+    assert n_failed >= 4  # keys and values of two layers
+
+
+OTHERS = {
+    "heads": {"n_kv_heads": 1},
+    "features": {"d_model": 16},
+    "fewer layers": {"n_layers": 1},
+    "more layers": {"n_layers": 3},
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_cache_of_another_model_is_refused_and_stays_as_it_was(kind, other):
+    gpt, tokens = model(), some_tokens(2, 8)
+    stranger = c.GPT(replace(gpt.config, **OTHERS[other]), seeded())
+    for n in (1, 2):
+        kept, straight = KINDS[kind](N, 2), KINDS[kind](N, 2)
+        for each in (kept, straight):
+            gpt(tokens[:, :5], each)
+        with pytest.raises(ValueError, match="a cache serves one model"):
+            stranger(tokens[:, :n], kept)
+        assert torch.equal(gpt(tokens[:, 5:], kept), gpt(tokens[:, 5:], straight))
+
+
+@pytest.mark.parametrize("kind", {*KINDS} - {"ragged"})
+@torch.no_grad()
+def test_streams_of_another_number_are_refused(kind):
+    gpt, tokens = model(), some_tokens(3, 8)
+    for b, n in ((1, 1), (1, 2), (3, 1)):
+        kept = KINDS[kind](N, 2)
+        gpt(tokens[:2, :5], kept)
+        with pytest.raises(ValueError, match=f"holds 2 streams, not {b}"):
+            gpt(tokens[:b, :n], kept)
+
+
+@torch.no_grad()
+def test_a_row_takes_the_cache_of_the_same_model_alone():
+    gpt, tokens = model(), some_tokens(2, 6)
+    kept, straight = RaggedCache(N, 2), RaggedCache(N, 2)
+    for each in (kept, straight):
+        gpt(tokens[:, :4], each)
+    for changed in OTHERS.values():
+        stranger, alone = c.GPT(replace(gpt.config, **changed)), PreallocatedCache(N)
+        stranger(tokens[:1, :3], alone)
+        with pytest.raises(ValueError, match="a cache serves one model"):
+            kept.put(0, alone)
+    window = SlidingWindowCache(N)
+    gpt(tokens[:1, :3], window)
+    with pytest.raises(ValueError, match="Preallocated.* not SlidingWindowCache"):
+        kept.put(0, window)
+    assert torch.equal(gpt(tokens[:, 4:], kept), gpt(tokens[:, 4:], straight))
+
+
+MODES = (torch.inference_mode, torch.no_grad, torch.enable_grad)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "sinks"])
+def test_a_cache_that_was_filled_in_one_mode_goes_on_in_another(kind):
+    gpt, tokens = model(), some_tokens(2, 9)
+    make = KINDS.get(kind, lambda n, b: SlidingWindowCache(2, 2))
+    pieces, rows = tokens.split((5, 1, 3), 1), torch.tensor([1, 0])
+    straight = make(N, 2)
+    with torch.no_grad():
+        right = [gpt(piece, straight) for piece in pieces]
+    for modes in product(MODES, repeat=3):
+        kept = make(N, 2)
+        for mode, piece, expected in zip(modes, pieces, right, strict=True):
+            with mode():
+                found = gpt(piece, kept)
+                assert torch.equal(found, expected)
+                kept.reorder(rows)
+                kept.reorder(rows)
+                if kind == "ragged":
+                    kept.truncate(kept.n_seen)
+        if mode is torch.enable_grad:
+            found.sum().backward()
 
 
 @pytest.mark.parametrize("kind", ["concatenating", "preallocated"])
@@ -264,3 +452,26 @@ def test_a_mask_can_only_forbid_more_than_a_place_does():
         extra = torch.rand(n_new, end, generator=seeded()) < 0.5
         assert torch.equal(kept.place(n_new, mask=extra).mask, allowed & extra)
         assert torch.equal(kept.place(n_new, causal=False, mask=extra).mask, extra)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_mask_that_has_no_column_for_each_position_is_refused(kind):
+    gpt, tokens = model(), some_tokens(2, 8)
+    for n in (1, 3):
+        kept, straight = KINDS[kind](N, 2), KINDS[kind](N, 2)
+        for each in (kept, straight):
+            gpt(tokens[:, :5], each)
+        for shape in ((n, 4), (n, 5 + n + 1), (4, 5 + n), (2, 1, 1, n + 1)):
+            words = rf"{n} queries and {5 + n} keys"
+            with pytest.raises(ValueError, match=words):
+                gpt(tokens[:, :n], kept, mask=torch.ones(shape) > 0)
+        for mask in ("causal", "padding", [[True]], torch.ones(n, 5 + n).long()):
+            with pytest.raises(ValueError, match="must be bool, True = may attend"):
+                gpt(tokens[:, :n], kept, mask=mask)
+        new = tokens[:, 5 : 5 + n]
+        for shape in ((5 + n,), (1,), (1, 1), (2, 1, n, 5 + n)):
+            mask = torch.ones(shape) > 0
+            place = kept.place(n, mask=mask, n_streams=2)
+            assert place.mask.shape[-1] in (1, len(place.keys))
+        assert torch.equal(gpt(new, kept), gpt(new, straight))

@@ -108,6 +108,15 @@ def test_reading_is_done_without_dropout_and_the_mode_given_back(training):
     assert all(part.training == training for part in model.modules())
 
 
+def test_texts_are_written_without_dropout_whatever_mode_came_first():
+    """The reader was made of a model in one mode; the decoder is in another by then."""
+    model = tiny(dropout=0.5)
+    reader, right = model.read(SOURCE), [*generate(tiny().read(SOURCE), BEGIN, 6)]
+    model.train()
+    assert torch.equal(torch.stack([*generate(reader, BEGIN, 6)]), torch.stack(right))
+    assert model.decoder.training and not reader.training
+
+
 def test_what_cannot_be_read_is_named():
     for source, target, lengths, words in (
         (SOURCE[:, :0], TARGET, None, r"empty: lengths are \[0, 0, 0\]"),

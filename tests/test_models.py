@@ -3,6 +3,7 @@
 import math
 from dataclasses import FrozenInstanceError
 from functools import partial
+from itertools import product
 from unittest.mock import patch
 
 import pytest
@@ -278,6 +279,9 @@ def test_tokens_and_masks_that_do_not_fit_are_refused():
         (torch.zeros(2, 3), r"torch\.float32 of shape \(2, 3\).*integers \(b t\)"),
         (torch.zeros(3).long(), r"torch\.int64 of shape \(3,\).*integers \(b t\)"),
         ([[0, 1]], r"tokens are \[\[0, 1\]\]; .*integers \(b t\)"),
+        (torch.zeros(2, 3).byte(), r"uint8 .*integers \(b t\), of 64 or 32 bits"),
+        (torch.zeros(2, 3) > 0, r"bool .*integers \(b t\)"),
+        (None, r"tokens are None; .*integers \(b t\)"),
         (torch.tensor([[0, 17]]), "0 to 17; the vocabulary is 0 to 16"),
         (torch.tensor([[-1, 16]]), "-1 to 16; the vocabulary is 0 to 16"),
         (torch.zeros(1, 9).long(), r"9 positions exceed context_length \(8\)"),
@@ -289,6 +293,32 @@ def test_tokens_and_masks_that_do_not_fit_are_refused():
     for kind in ("int64", "float32"):  # 0 and 1 would be added to the scores
         with pytest.raises(ValueError, match=f"{kind} .* bool, True = may attend"):
             gpt(TOKENS, mask=torch.ones(8, 8, dtype=getattr(torch, kind)))
+
+
+@pytest.mark.parametrize("part", ["embedding", "positions", "positions.table"])
+def test_what_fails_beside_the_tokens_is_not_taken_for_them(part):
+    errors = (IndexError, RuntimeError, ValueError, AttributeError, TypeError)
+    for error in (*errors, torch.OutOfMemoryError, NotImplementedError):
+        gpt = GPT(GPTConfig(**SIZES))
+
+        def fail(*_, error=error):
+            raise error("something else")
+
+        gpt.get_submodule(part).register_forward_hook(fail)
+        with pytest.raises(error, match="^something else$"):
+            gpt(TOKENS)
+
+
+def test_a_pass_on_meta_leaves_nothing_behind():
+    """The weights that come afterwards find the module as it was made."""
+    for positions in POSITIONS:
+        config = GPTConfig(**SIZES, positions=positions)
+        right = shaken(GPT(config))
+        with torch.device("meta"):
+            gpt = GPT(config)
+            gpt(TOKENS.to("meta"), gpt.new_cache())
+        gpt.load_state_dict(right.state_dict(), assign=True)
+        assert torch.equal(gpt.eval()(TOKENS), right(TOKENS))
 
 
 def test_a_model_that_cannot_be_built_says_which_number_is_wrong():
@@ -307,10 +337,11 @@ def test_a_model_that_cannot_be_built_says_which_number_is_wrong():
 
 
 def test_evaluating_gives_every_part_its_own_mode_back():
-    for part in (None, "dropout", "blocks", ""):
-        gpt = GPT(GPTConfig(**SIZES, dropout=0.1))
-        if part is not None:
-            gpt.get_submodule(part).eval()
+    """The whole in training and a part not, the whole not and a part in training."""
+    parts = ("dropout", "blocks", "blocks.1.dropout", "")
+    for part, whole in (*product(parts, (True, False)), ("", True)):
+        gpt = GPT(GPTConfig(**SIZES, dropout=0.1)).train(whole)
+        gpt.get_submodule(part).train(not whole)
         modes = [x.training for x in gpt.modules()]
         with pytest.raises(RuntimeError, match="in between"), evaluating(gpt):
             assert not any(x.training for x in gpt.modules())

@@ -1,5 +1,6 @@
 """A pass from tokens to logits: how much code it enters, and what it leaves behind."""
 
+import math
 import sys
 from functools import partial
 from itertools import product
@@ -69,6 +70,10 @@ def fail(*_):
     raise Failure
 
 
+def spoil(_, inputs, out):
+    return torch.full_like(out, math.nan)
+
+
 def failing_places(gpt: c.GPT) -> list:
     """Every block, which has stored its keys when it fails, and what follows them."""
     return [*gpt.blocks, gpt.norm, gpt.unembedding]
@@ -91,14 +96,18 @@ def test_a_pass_that_raises_leaves_the_cache_as_it_was(kind, positions):
     """Wherever it fails, with one new token or several, on few cached tokens or many.
 
     Seven tokens go round the window, in which the new would take the oldest's place.
+    What the pass has stored until then are no numbers, which no mask can hide.
     """
     gpt, tokens = model(positions=positions), random_tokens(2, 16, d_vocab=11)
 
     def fails(cache, place, n_new):
-        hook, seen = place.register_forward_hook(fail), len(cache)
+        hooks = [gpt.embedding.register_forward_hook(spoil)]
+        hooks += [place.register_forward_hook(fail)]
+        seen = len(cache)
         with pytest.raises(Failure):
             gpt(tokens[:, -n_new:], cache)
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
         assert len(cache) == seen
 
     for before, then in product((0, 1, 7), ((1, 3), (3, 1))):
@@ -107,6 +116,27 @@ def test_a_pass_that_raises_leaves_the_cache_as_it_was(kind, positions):
             how = {"then": then, "interrupt": partial(fails, place=place, n_new=n_new)}
             found = passes(gpt, CACHES[kind](2), tokens, before, **how)
             assert torch.equal(found, whole), (before, then, n_new, place)
+
+
+@torch.no_grad()
+def test_a_pass_that_raises_leaves_nothing_to_streams_of_other_lengths():
+    """What it has written for the short one, the long one's keys would reach."""
+    gpt, tokens = model(), random_tokens(2, 16, d_vocab=11)
+    straight, broken = c.RaggedCache(16, 2), c.RaggedCache(16, 2)
+    for cache in (straight, broken):
+        gpt(tokens[:, :7], cache)
+        cache.truncate(torch.tensor([2, 7]))
+    hooks = [gpt.embedding.register_forward_hook(spoil)]
+    hooks += [gpt.norm.register_forward_hook(fail)]
+    with pytest.raises(Failure):
+        gpt(tokens[:, :3], broken)
+    for hook in hooks:
+        hook.remove()
+    rows = torch.tensor([1, 0])
+    for cache in (straight, broken):
+        cache.reorder(rows)
+    for n in (1, 2):
+        assert torch.equal(gpt(tokens[:, :n], broken), gpt(tokens[:, :n], straight))
 
 
 @pytest.mark.parametrize("kind", CACHES)

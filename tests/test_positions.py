@@ -1,11 +1,13 @@
 """Positions against the papers' formulas, complex numbers and transformers."""
 
 import math
+from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
 import torch
 from common import random
+from torch import nn
 from torch.testing import assert_close
 from transformers import LlamaConfig
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
@@ -75,6 +77,48 @@ def test_far_positions_are_exact_in_a_model_of_half_precision_too():
     rotated = apply_rotary(x, scheme(None, Place(far, far))[1])
     assert rotated.dtype == torch.bfloat16
     assert_close(rotated.float(), rotate(x.float(), far), atol=0.01, rtol=0.01)
+
+
+def test_the_frequencies_stay_whatever_a_model_goes_through():
+    """A pass elsewhere, half precision, a copy, a file without them."""
+    x, far = random(1, 1, 1, 8), torch.tensor([1001])
+    right = rotate(x, far)
+
+    def assert_right(scheme):
+        rope = scheme(None, Place(far, far))[1]
+        assert all(part.dtype == torch.float32 for part in rope)
+        assert_close(apply_rotary(x, rope), right, atol=0, rtol=0)
+
+    scheme = RotaryPositions(8)
+    assert not scheme.state_dict()
+    before = {**vars(scheme)}
+    elsewhere = far.to("meta")
+    scheme(None, Place(elsewhere, elsewhere))
+    assert vars(scheme) == before
+    assert_right(scheme)
+    for change in (nn.Module.half, nn.Module.bfloat16, nn.Module.double, deepcopy):
+        assert_right(change(RotaryPositions(8)))
+    assert_right(RotaryPositions(8).to("meta"))
+    with torch.device("meta"):
+        scheme = RotaryPositions(8)
+    assert_right(scheme)
+
+
+def test_half_precision_as_the_default_rounds_no_position():
+    distances, before = torch.arange(300), torch.get_default_dtype()
+
+    def numbers():
+        rope = rotary(torch.tensor([1001]), 8)
+        return *rope, sinusoidal(40, 8), alibi_slopes(6), relative_buckets(distances)
+
+    right = numbers()
+    for dtype in (torch.bfloat16, torch.float16):
+        torch.set_default_dtype(dtype)
+        try:
+            found = numbers()
+        finally:
+            torch.set_default_dtype(before)
+        assert_close(found, right, atol=0, rtol=0)
 
 
 def test_alibi_slopes_are_blooms_for_any_number_of_heads():
@@ -150,6 +194,8 @@ def test_what_no_scheme_can_use_is_named():
         (lambda: sinusoidal(4, 7), "7 features .*even"),
         (lambda: rotate(torch.ones(1, 1, 4, 7), torch.arange(4)), "7 features"),
         (lambda: rotary(torch.arange(4), 8, base=0), "base is 0; .* above 0"),
+        (lambda: alibi(2, 5, 4), "5 queries need as many keys, there are 4"),
+        (lambda: Place(ONE, KEYS, "padding").add(torch.zeros(2, 3, 7)), "'padding'"),
         (lambda: relative_buckets(torch.arange(3), 1), "n_buckets is 1; .* 2"),
         (lambda: relative_buckets(torch.arange(3), 3, causal=False), ".* 4 or more"),
         (lambda: relative_buckets(torch.arange(3), 8, 4), "max_distance is 4; .* 5"),

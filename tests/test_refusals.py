@@ -15,9 +15,11 @@ import companion as c
 SIZES = {"d_vocab": 11, "context_length": 8, "d_model": 8, "n_heads": 2, "n_layers": 2}
 CONFIG = c.GPTConfig(**SIZES)
 GPT = c.GPT(CONFIG, seeded())
+DEEPER = c.GPT(replace(CONFIG, n_layers=3))
 PAIR = c.EncoderDecoder(CONFIG, seeded())
 TOKENS, LONG = random_tokens(2, 5, d_vocab=11), random_tokens(100, d_vocab=11)
 HEADS, LOGITS = random(2, 3, 5, 4), random(2, 11)
+LAYER = c.MultiHeadAttention(4, 2)
 INTEGERS, ONE = torch.arange(3), TOKENS[0]
 WEIGHTS = [torch.nn.Parameter(torch.ones(3, 3))]
 NO_TARGETS = torch.full_like(TOKENS, -100)
@@ -111,6 +113,12 @@ BAD = {
         (lambda: c.MultiHeadAttention(8, 4, n_kv_heads=3), "(4) is not divisible"),
         (lambda: c.MultiHeadAttention(8, 2, engine="flash"), "not in ["),
     ],
+    "MultiHeadAttention.forward": refusing(
+        lambda mask: LAYER(HEADS[:, 0], mask=mask),
+        ("padding", "the one name is 'causal'"),
+        (torch.ones(5, 5).int(), "must be bool, True = may attend"),
+    ),
+    "alibi": [(lambda: c.alibi(2, 5, 4), "5 queries need as many keys, there are 4")],
     "sinusoidal": [(lambda: c.sinusoidal(4, 3), "3 features")],
     "rotary": [
         (lambda: c.rotary(INTEGERS, 3), "3 features"),
@@ -132,10 +140,12 @@ BAD = {
         (lambda: c.PreallocatedCache(0), WHOLE),
         (lambda: cached(c.PreallocatedCache(2)), "capacity (2)"),
         (lambda: cached(cached(c.PreallocatedCache(8)), 1), "2 streams"),
+        (lambda: DEEPER(ONE[None], cached(c.PreallocatedCache(8), 1)), "has 3"),
     ],
     "SlidingWindowCache": [
         (lambda: c.SlidingWindowCache(0), WHOLE),
         (lambda: c.SlidingWindowCache(4, -1), WHOLE),
+        (lambda: cached(cached(c.SlidingWindowCache(4)), 1), "2 streams"),
     ],
     "Int8Cache": [(lambda: cached(c.Int8Cache(2)), "capacity (2)")],
     "RaggedCache": [
@@ -153,6 +163,7 @@ BAD = {
             (c.PreallocatedCache(4), "the cache holds 0 positions"),
             (cached(c.PreallocatedCache(4)), "3 positions of 2 streams"),
         ),
+        (lambda: c.RaggedCache(8, 2).put(1, cached(c.Int8Cache(4), 1)), "not Int8"),
         (lambda: c.RaggedCache(8, 2).put(2, cached(c.PreallocatedCache(8), 1)), "2"),
     ],
     "quantize": [(lambda: c.quantize(INTEGERS), "it must be floats")],
@@ -175,9 +186,15 @@ BAD = {
             ([[1, 2]], "must be integers (b t)"),
             (TOKENS.float(), "must be integers (b t)"),
             (ONE, "must be integers (b t)"),
+            (TOKENS.byte(), "must be integers (b t), of 64 or 32 bits"),
             (TOKENS + 11, "10"),
             (TOKENS - 11, "10"),
             (TOKENS.repeat(1, 2), "10 positions exceed context_length (8)"),
+        ),
+        *refusing(
+            lambda mask: GPT(TOKENS, mask=mask),
+            (torch.ones(5, 4) > 0, "mask (5, 4) does not fit 5 queries and 5 keys"),
+            ("padding", "must be bool, True = may attend"),
         ),
         (lambda: GPT.new_cache(0), WHOLE),
     ],

@@ -7,6 +7,7 @@ A property takes a random number generator and asserts. Each is run in turn with
 
 import argparse
 import io
+import math
 import os
 import random
 import signal
@@ -102,37 +103,56 @@ def cached_logits_are_the_uncached_ones(draw: random.Random) -> None:
 
 @torch.no_grad()
 def a_failed_pass_changes_no_cache(draw: random.Random) -> None:
-    """Nor those that forget and round: what comes after is the same to the bit."""
+    """Nor those that forget and round: what comes after is the same to the bit.
+
+    Of streams, some keep but a part of what they were given.
+    """
     gpt = model(draw)
     n, n_streams = draw.randint(1, gpt.config.context_length), draw.randint(1, 3)
     text, window = tokens(draw, gpt, n_streams, n), draw.randint(1, n)
-    straight, broken = draw.choice(
-        [
-            (c.Int8Cache(n), c.Int8Cache(n)),
-            (c.SlidingWindowCache(window, 1), c.SlidingWindowCache(window, 1)),
-        ]
+    n_sinks, kind = draw.randint(0, 2), draw.choice(["int8", "window", "ragged"])
+    straight, broken = (
+        {
+            "int8": c.Int8Cache(n),
+            "window": c.SlidingWindowCache(window, n_sinks),
+            "ragged": c.RaggedCache(n, n_streams),
+        }[kind]
+        for _ in range(2)
     )
     for start, end in pieces(draw, n):
         n_other = draw.randint(1, n - start)
         interrupted(draw, gpt, broken, tokens(draw, gpt, n_streams, n_other))
         new = text[:, start:end]
         assert torch.equal(gpt(new, straight), gpt(new, broken))
+        if kind == "ragged":
+            kept = [draw.randint(0, int(most)) for most in straight.n_seen]
+            straight.truncate(torch.tensor(kept))
+            broken.truncate(torch.tensor(kept))
 
 
 def interrupted(draw, gpt: c.GPT, cache: c.Cache, new: torch.Tensor) -> None:
-    """One pass that fails after a layer, or after all: nothing is appended."""
+    """One pass that fails after a layer, or after all: nothing is appended.
+
+    What it has stored by then may be no numbers: times 0, as masked, they are none yet.
+    """
     n = len(cache)
+
+    def spoil(_, inputs, out):
+        return torch.full_like(out, math.nan)
 
     def fail(*_):
         raise InterruptedError
 
-    hook = draw.choice([*gpt.blocks, gpt.unembedding]).register_forward_hook(fail)
+    hooks = [draw.choice([*gpt.blocks, gpt.unembedding]).register_forward_hook(fail)]
+    if draw.random() < 0.5:
+        hooks.append(gpt.embedding.register_forward_hook(spoil))
     try:
         gpt(new, cache)
     except InterruptedError:
         assert len(cache) == n
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
 
 
 def refused(draw, gpt: c.GPT, cache: c.Cache, new: torch.Tensor) -> None:
