@@ -1,6 +1,7 @@
 """Sampling against transformers, definitions by brute force, and counting."""
 
 import math
+from contextlib import suppress
 from functools import partial
 from itertools import product
 from unittest.mock import patch
@@ -280,6 +281,35 @@ def test_texts_written_in_turn_never_see_dropout_and_leave_the_mode():
         with pytest.raises(ValueError, match="vocabulary"):
             call()
         assert model.training and not model.blocks[0].training
+
+
+@torch.no_grad()
+def test_a_text_that_breaks_off_leaves_the_mode_and_a_cache_that_says_what_it_saw():
+    """Where `choose` fails, the model does, or nobody listens on."""
+    model, prompt = gpt("rotary").train(), prompts(3)
+    right = written(model, prompt, 6)
+
+    def stops(logits, text, fails):
+        if fails and len(text) == 2:
+            raise InterruptedError
+        return greedy(logits)
+
+    for fails, use in product((True, False), (c.PreallocatedCache, c.Int8Cache)):
+        cache, text = use(12), []
+        choose = partial(stops, text=text, fails=fails)
+        writing = generate(model, prompt, 6, choose=choose, cache=cache)
+        with suppress(InterruptedError):
+            for new in writing:
+                text.append(int(new))
+                if len(text) == 3:
+                    break
+        writing.close()
+        assert model.training and all(part.training for part in model.modules())
+        assert text == right[: 2 if fails else 3] and len(cache) == 5
+        if use is c.PreallocatedCache:
+            whole = torch.cat([prompt, torch.tensor(right)])
+            rest = written(model, whole[None, len(cache) : 6], 3, cache=cache)
+            assert rest == [right[3:]]
 
 
 def test_what_cannot_be_written_is_refused_at_once():
