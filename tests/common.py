@@ -14,6 +14,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing import start_processes
 
+from companion.published import PublishedTokenizer
+from companion.tokenizers import printable_bytes
+
 # Python and PyTorch are started once, and not for each process.
 FORK = "forkserver" in multiprocessing.get_all_start_methods()
 SLOW = ["companion.rehearsal", "torch._dynamo", "torch.distributed.fsdp"]
@@ -41,6 +44,16 @@ def shaken(module: nn.Module, std: float = 0.3, seed: int = 0) -> nn.Module:
         noise = std * torch.randn(parameter.shape, generator=generator)
         parameter.copy_(1 + noise if is_gain else noise)
     return module.eval()
+
+
+def byte_tokenizer() -> PublishedTokenizer:
+    """A chat's tokenizer whose tokens are the bytes, and two special ones."""
+    header = {
+        "tokenizer.ggml.tokens": [*printable_bytes(), "<|im_start|>", "<|im_end|>"],
+        "tokenizer.ggml.token_type": [1] * 256 + [3, 3],
+        "tokenizer.ggml.eos_token_id": 257,
+    }
+    return PublishedTokenizer(header)
 
 
 @contextmanager
