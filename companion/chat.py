@@ -68,7 +68,7 @@ class Talk:
         if len(question) > self.window:
             raise ValueError(
                 f"this has {len(question)} tokens, and the window {self.window}: say"
-                " less at once, or take a larger --window"
+                " less at once, or take a larger window (--window)"
             )
         return self.write(question, n_most)
 

@@ -158,11 +158,11 @@ def test_a_byte_that_is_no_character_and_the_lines_around_it_are_all_read(
 def test_a_line_longer_than_the_window_is_refused_and_the_talk_goes_on(
     monkeypatch, capsys
 ):
-    typed = b"Hi\n" + b"word " * 5000 + b"\nAnd?\n"
+    typed = b"Hi\n" + b"word " * 100 + b"\nAnd?\n"
     _, first, error, second, _ = converse(monkeypatch, capsys, typed).split("> ")
     talk = tiny_talk()
     assert first == heard(talk, "Hi", 1000) + "\n"
-    assert error.startswith("error: this has 250") and error.count("\n") == 1
+    assert error.startswith("error: this has 5") and error.count("\n") == 1
     assert second == heard(talk, "And?", 1000) + "\n"
 
 
@@ -173,6 +173,41 @@ def test_ctrl_c_while_it_loads_ends_it_without_a_traceback(monkeypatch):
     with pytest.raises(SystemExit) as ended:
         chat.main([])
     assert ended.value.code == 130
+
+
+def test_ctrl_c_twice_leaves_an_answer_and_the_next_line_is_read(monkeypatch, capsys):
+    """The first is only noted: until a pass ends, as usual, but it may be long."""
+    passes = count()
+
+    def press_twice(*_):
+        if next(passes) == 0:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    hook = TINY.register_forward_pre_hook(press_twice)
+    try:
+        printed = converse(monkeypatch, capsys, b"Hi\nAnd?\n").split("> ")
+    finally:
+        hook.remove()
+    talk = tiny_talk()
+    next(talk.answer("Hi", 0), None)
+    assert printed[1] == f"\n{chat.HELP}\n"
+    assert printed[2] == heard(talk, "And?", 1000) + "\n"
+
+
+def test_an_output_that_takes_no_more_ends_it_and_stays_silent(monkeypatch):
+    """A pipe that nobody reads, without a word; a full disk, with one line."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    places = [(writing, "1")]
+    if os.path.exists("/dev/full"):
+        places.append((os.open("/dev/full", os.O_WRONLY), r"error: \[Errno 28\]"))
+    for place, words in places:
+        with open(place, "w") as stream:
+            monkeypatch.setattr(sys, "stdout", stream)
+            with pytest.raises(SystemExit, match=words):
+                converse(monkeypatch, None, b"Hi\n")
+            print("goes nowhere", flush=True)
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout"])
