@@ -15,19 +15,58 @@ from .models import evaluating
 from .serving_caches import RaggedCache
 
 
+def at_least_float32(x: Tensor) -> Tensor:
+    """x in float32, or in its own precision if that is higher.
+
+    What is summed, divided or compared is computed so: bfloat16 has three digits.
+    """
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def greedy(logits: Tensor) -> Tensor:
-    """The likeliest token: logits (... v) -> (...)."""
-    return logits.argmax(-1)
+    """The likeliest token, the first of equals: logits (... v) -> (...).
+
+    Raises ValueError where the largest logit of a row isn't finite: one is NaN or has
+    overflowed, or all tokens are ruled out. Only logits on the CPU are read: elsewhere
+    reading would wait for the device, and the token is -1, which no vocabulary has.
+    """
+    largest, tokens = logits.max(-1)
+    finite = largest.isfinite()
+    if not logits.is_cpu:
+        return tokens.masked_fill(~finite, -1)
+    if not finite.all():
+        raise ValueError(
+            f"the largest logit is {largest[~finite][0].item()}; it must be finite:"
+            " one is NaN or has overflowed, or all tokens are ruled out"
+        )
+    return tokens
 
 
 def temperature(logits: Tensor, t: float) -> Tensor:
-    """Logits divided by t: below 1 sharper, above 1 flatter. ValueError for t <= 0."""
+    """Logits divided by t: below 1 sharper, above 1 flatter. ValueError for t <= 0.
+
+    Where the largest would overflow, and always in half precision, it is subtracted
+    from its row first: probabilities stay, and large quotients aren't rounded to one.
+    """
+    check_tensor("floats", "... v", logits=logits)
     check_between(0, above=True, t=t)  # greedy is the limit of 0
-    return logits / t
+    z = at_least_float32(logits)
+    limits = torch.finfo(z.dtype)
+    t = min(max(t, limits.tiny), limits.max)  # 0 / 0 and -inf / inf would be NaN
+
+    highest = z.amax(-1, keepdim=True)
+    stays = ~highest.isfinite()
+    if z.dtype == logits.dtype:
+        stays |= (highest / t).isfinite()
+    return ((z - highest.masked_fill(stays, 0)) / t).to(logits.dtype)
 
 
 def top_k(logits: Tensor, k: int) -> Tensor:
-    """Only the k largest logits stay, exactly k even with ties. Fan et al. 2018."""
+    """Only the k largest logits stay, exactly k even with ties. Fan et al. 2018.
+
+    What was ruled out before stays so, also where fewer than k are left.
+    """
+    check_tensor("floats", "... v", logits=logits)
     check_whole(k=k)
     if k > logits.shape[-1]:
         raise ValueError(f"k is {k}; it must be from 1 to {logits.shape[-1]} tokens")
@@ -38,36 +77,48 @@ def top_k(logits: Tensor, k: int) -> Tensor:
 def top_p(logits: Tensor, p: float) -> Tensor:
     """Only the smallest set of likeliest tokens with a mass of at least `p` stays.
 
-    A token stays if those before it do not reach p yet: the one that crosses p is in.
-    Raises ValueError for p outside (0, 1]. Holtzman et al. 2020, eq. 2.
+    A token stays if those before it do not reach p yet: the one that crosses p is in,
+    and the likeliest always. The masses are summed in float32 at least. Raises
+    ValueError for p outside (0, 1]. Holtzman et al. 2020, eq. 2.
     """
+    check_tensor("floats", "... v", logits=logits)
     check_between(0, 1, above=True, p=p)
     values, tokens = logits.sort(descending=True, stable=True)
-    masses = values.softmax(-1)
+    masses = at_least_float32(values).softmax(-1)
     before = masses.cumsum(-1) - masses
-    values = values.masked_fill((before >= p) & (p < 1), -math.inf)
+    ruled_out = (before >= p) & (p < 1)
+    ruled_out[..., 0] = False  # a tiny p would be rounded to 0
+    values = values.masked_fill(ruled_out, -math.inf)
     return torch.empty_like(logits).scatter(-1, tokens, values)
 
 
 def min_p(logits: Tensor, p: float) -> Tensor:
     """Only tokens at least `p` times as likely as the likeliest stay.
 
-    Raises ValueError for p outside (0, 1]. Nguyen et al. 2024.
+    They are compared in float32 at least. Raises ValueError for p outside (0, 1].
+    Nguyen et al. 2024.
     """
+    check_tensor("floats", "... v", logits=logits)
     check_between(0, 1, above=True, p=p)
-    lowest = logits.amax(-1, keepdim=True) + math.log(p)
-    return logits.masked_fill(logits < lowest, -math.inf)
+    z = at_least_float32(logits)
+    lowest = z.amax(-1, keepdim=True) + math.log(p)
+    return logits.masked_fill(z < lowest, -math.inf)
 
 
 def sample(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """A token drawn from softmax(logits): (... v) -> (...).
 
     The Gumbel trick: the largest of logit + noise falls on each token with its
-    probability. The noise is -log(-log u) for uniform u, drawn where the generator is.
+    probability. The noise is -log(-log u) for uniform u, drawn where the generator is,
+    in float32. Raises ValueError as `greedy` does.
     """
     device = logits.device if generator is None else generator.device
-    noise = torch.empty(logits.shape, device=device).exponential_(generator=generator)
-    return (logits - noise.log().to(logits.device)).argmax(-1)
+    noise = torch.empty(logits.shape, dtype=torch.float32, device=device)
+    noise = noise.exponential_(generator=generator)
+    # Some devices draw 0, and -log 0 would let a token win that is ruled out.
+    limits = torch.finfo(noise.dtype)
+    noise = noise.clamp(limits.tiny, limits.max)
+    return greedy(logits - noise.log().to(logits.device))
 
 
 def check_prompt(prompt: Tensor, n_new: int, window: float) -> None:
@@ -148,10 +199,16 @@ def grow(beams: list, log_probs: Tensor, n: int) -> list[tuple[float, int, int]]
     """The n likeliest ways to go on by a token: (log-probability, beam, token).
 
     From log-probabilities (n_beams v); the one place in a step that reads them back.
+    Raises ValueError where they are NaN.
     """
     totals = log_probs + log_probs.new_tensor([[total] for total, _ in beams])
     totals, places = totals.flatten().topk(min(n, totals.numel()))
-    pairs = zip(totals.tolist(), places.tolist(), strict=True)
+    pairs = [*zip(totals.tolist(), places.tolist(), strict=True)]
+    if not math.isfinite(pairs[0][0]):  # NaN counts as the largest of all
+        raise ValueError(
+            f"the likeliest text has a log-probability of {pairs[0][0]}; the model's"
+            " logits must be finite"
+        )
     return [(total, *divmod(place, log_probs.shape[-1])) for total, place in pairs]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .inputs import check_tensor, check_whole
 from .models import evaluating
-from .sampling import check_prompt, sample
+from .sampling import at_least_float32, check_prompt, greedy, sample
 from .serving_caches import RaggedCache
 
 # Tokens (g), and the probabilities (g v) that they were drawn with.
@@ -21,7 +21,7 @@ Guess = tuple[Tensor, Tensor]
 
 def greedy_probabilities(logits: Tensor) -> Tensor:
     """Probabilities (... v) that are 1 for the likeliest token: greedy decoding."""
-    likeliest = logits.argmax(-1)
+    likeliest = greedy(logits)
     return nn.functional.one_hot(likeliest, logits.shape[-1]).to(logits.dtype)
 
 
@@ -44,7 +44,7 @@ class PromptLookup:
             if len(same):
                 start = int(same[-1]) + n
                 guesses = text[start : start + self.n_guesses]
-        return guesses, nn.functional.one_hot(guesses, self.d_vocab).float()
+        return guesses, nn.functional.one_hot(guesses.long(), self.d_vocab).float()
 
 
 def accept(guesses: Tensor, probabilities: Tensor, wanted: Tensor, generator) -> Tensor:
@@ -52,9 +52,11 @@ def accept(guesses: Tensor, probabilities: Tensor, wanted: Tensor, generator) ->
 
     `probabilities` (g v) are those they were drawn with, `wanted` (g+1 v) the model's.
     """
+    probabilities = at_least_float32(probabilities)  # their differences are small
+    wanted = at_least_float32(wanted)
     for i, guess in enumerate(guesses):
         kept = wanted[i, guess] / probabilities[i, guess]
-        if torch.rand((), generator=generator) >= kept:
+        if not torch.rand((), generator=generator) < kept:  # nor where it is 0 / 0
             more = (wanted[i] - probabilities[i]).clamp(min=0)
             more = more if more.any() else wanted[i]  # equal but for their rounding
             return torch.cat([guesses[:i], sample(more.log(), generator)[None]])
@@ -74,9 +76,12 @@ def speculate(
     """`n_new` tokens after a prompt (t), yielded as each pass gives them: (1) or more.
 
     `guess` takes the text so far (t) and gives tokens (g), with the probabilities (g v)
-    that it drew them with. `probabilities` turns logits (... v) into such; by default
-    all is on the likeliest, and the text is `generate`'s, token for token. Raises
-    ValueError for a prompt that is empty, or with n_new beyond the context.
+    that it drew them with. `probabilities` turns logits (... v), which it is given in
+    float32 at least, into such; by default all is on the likeliest, and the text is
+    `generate`'s, token for token, up to ties of the arithmetic: a pass of several
+    tokens sums in another order than passes of one. In float32 nearly no two logits are
+    that close; in bfloat16, or with packed weights, some are. Raises ValueError for a
+    prompt that is empty, or with n_new beyond the context, and as `greedy` does.
     """
     check_tensor("integers", "t", prompt=prompt)
     check_prompt(prompt, n_new, model.config.context_length)
@@ -87,7 +92,8 @@ def speculate(
         with evaluating(model), torch.inference_mode():
             new = torch.cat([text, guesses])[None, len(cache) :]
             logits = model(new, cache)[0, -len(guesses) - 1 :]
-            new = accept(guesses, drawn, probabilities(logits), generator).clone()
+            wanted = probabilities(at_least_float32(logits))
+            new = accept(guesses, drawn, wanted, generator).clone()
         if end is not None and (ends := (new == end).nonzero()).numel():
             new = new[: int(ends[0]) + 1]
         text = torch.cat([text, new])

@@ -2,14 +2,20 @@
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing import start_processes
+
+from companion.published import PublishedTokenizer
+from companion.tokenizers import printable_bytes
 
 # Python and PyTorch are started once, and not for each process.
 FORK = "forkserver" in multiprocessing.get_all_start_methods()
@@ -38,6 +44,42 @@ def shaken(module: nn.Module, std: float = 0.3, seed: int = 0) -> nn.Module:
         noise = std * torch.randn(parameter.shape, generator=generator)
         parameter.copy_(1 + noise if is_gain else noise)
     return module.eval()
+
+
+def byte_tokenizer() -> PublishedTokenizer:
+    """A chat's tokenizer whose tokens are the bytes, and two special ones."""
+    header = {
+        "tokenizer.ggml.tokens": [*printable_bytes(), "<|im_start|>", "<|im_end|>"],
+        "tokenizer.ggml.token_type": [1] * 256 + [3, 3],
+        "tokenizer.ggml.eos_token_id": 257,
+    }
+    return PublishedTokenizer(header)
+
+
+@contextmanager
+def interrupted_at(instant: int, *modules) -> Iterator[list[bool]]:
+    """Within, Ctrl-C comes once, and ends the block; it gives whether it came.
+
+    `instant` counts those at which Python looks for signals: where a function of these
+    modules begins, and where one that is built in returns to it.
+    """
+    files = {module.__file__ for module in modules}
+    passed, came = 0, []
+
+    def look(frame, event, _):
+        nonlocal passed
+        if event in ("call", "c_return") and frame.f_code.co_filename in files:
+            passed += 1
+            if passed == instant:
+                came.append(True)
+                signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(look)
+    try:
+        with suppress(KeyboardInterrupt):
+            yield came
+    finally:
+        sys.setprofile(None)
 
 
 def llama(header: dict, tensors: dict[str, Tensor]):

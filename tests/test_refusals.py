@@ -247,6 +247,10 @@ BAD = {
         (lambda: c.top_k(LOGITS, 0), WHOLE),
         (lambda: c.top_p(LOGITS, 0), ABOVE),
         (lambda: c.min_p(LOGITS, 1.1), "at most 1"),
+        *[
+            (lambda cut=cut: cut(INTEGERS, 1), "logits is torch.int64 of shape (3,)")
+            for cut in (c.temperature, c.top_k, c.top_p, c.min_p)
+        ],
     ],
     "generate": [
         *decoding(lambda prompt, n_new: c.generate(GPT, [prompt], n_new)),

@@ -1,8 +1,10 @@
 """Sampling against transformers, definitions by brute force, and counting."""
 
 import math
+from contextlib import suppress
 from functools import partial
 from itertools import product
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -99,6 +101,100 @@ def test_what_no_sampler_can_use_is_refused():
             sampler(random(5), number)
 
 
+HALF = (torch.float16, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_masses_and_ratios_of_half_precision_are_those_of_its_logits(dtype):
+    """By their definitions in float64, on a vocabulary whose tail adds up."""
+    logits = torch.cat([3 * random(4, 20_000), random(4, 20_000)]).to(dtype)
+    probabilities = logits.double().softmax(-1)
+    for p in (0.1, 0.9, 0.999):
+        cut = top_p(logits, p)
+        masses = probabilities.masked_fill(cut.isinf(), 0)
+        last = masses.masked_fill(cut.isinf(), 1).amin(-1)
+        assert cut.dtype == dtype and (masses.sum(-1) > p - 1e-5).all()
+        assert (masses.sum(-1) - last < p + 1e-5).all()
+        ratios = probabilities / probabilities.amax(-1, keepdim=True) / p
+        stays, clear = c.min_p(logits, p).isfinite(), (ratios - 1).abs() > 1e-6
+        assert torch.equal(stays[clear], (ratios > 1)[clear])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALF])
+def test_a_temperature_near_0_is_greedy_and_a_very_high_one_is_even(dtype):
+    """Whatever the quotients would overflow to; what is ruled out stays so."""
+    logits = torch.tensor([[1.0, 30, -math.inf, 29.9], [-9, -7, -math.inf, -8]])
+    logits = logits.to(dtype)
+    for t in (1e-4, 1e-8, 1e-39, 1e-50, 5e-324):
+        found = temperature(logits, t)
+        assert found.dtype == dtype and found[:, 2].eq(-math.inf).all()
+        assert torch.equal(found.double().softmax(-1), torch.eye(4).double()[[1, 1]])
+    for t in (1e9, 1e300, math.inf):
+        found = temperature(logits, t).double().softmax(-1)
+        even = torch.tensor([1, 1, 0, 1], dtype=torch.float64) / 3
+        assert_close(found, even.expand(2, 4), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_at_a_temperature_half_precision_keeps_near_tokens_apart(dtype):
+    """42.9 and 42.7 are one number in bfloat16, and a difference of 0.18 is not 0."""
+    logits = torch.tensor([30, 29.875, 28, -9]).to(dtype)
+    for t in (0.1, 0.7, 2):
+        right = (logits.double() / t).softmax(-1)
+        found = temperature(logits, t).double().softmax(-1)
+        assert_close(found, right, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF])
+def test_cuts_in_any_order_bring_nothing_back_and_leave_the_likeliest(dtype):
+    """With settings at the edge of what is allowed, after tokens were ruled out."""
+    logits = 5 * random(20, 40)
+    logits[:, ::2] = -math.inf
+    logits = logits.to(dtype)
+    likeliest = greedy(logits)[:, None]
+    cuts = [(top_k, 1), (top_k, 30), (top_p, 1e-50), (top_p, 0.7), (top_p, 1)]
+    cuts += [(c.min_p, 5e-324), (c.min_p, 1), (temperature, 1e-39), (temperature, 3)]
+    for (first, x), (second, y) in product(cuts, cuts):
+        cut = second(first(logits, x), y)
+        assert cut.dtype == dtype and cut[:, ::2].eq(-math.inf).all()
+        assert cut.gather(-1, likeliest).isfinite().all(), (first, x, second, y)
+        assert (sample(cut, seeded()) % 2).all()
+
+
+@pytest.mark.parametrize("drawn", [0.0, math.inf])
+def test_noise_at_its_limits_never_draws_what_is_ruled_out(drawn):
+    """PyTorch's numbers are never 0 on a CPU; elsewhere they were seen to be."""
+    logits = torch.tensor([-math.inf, -1e4, -math.inf])
+    for dtype in (torch.float32, torch.float64, torch.float16):
+        noise = patch.object(torch.Tensor, "exponential_", lambda x, **_: x + drawn)
+        with noise:
+            assert int(sample(logits.to(dtype))) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF])
+def test_a_row_from_which_nothing_can_be_drawn_is_refused(dtype):
+    rows = [[math.nan, 0], [0, math.nan], [math.inf, 0], [-math.inf, -math.inf]]
+    ways = [greedy, lambda z: sample(z, seeded())]
+    cuts = [lambda z: z, lambda z: temperature(z, 1e-9), lambda z: top_k(z, 2)]
+    cuts += [lambda z: top_p(z, 0.5), lambda z: c.min_p(z, 0.5)]
+    for row, choose, cut in product(rows, ways, cuts):
+        logits = torch.tensor([[1.0, 2.0], row], dtype=dtype)
+        with pytest.raises(ValueError, match="the largest logit is .*; it must be"):
+            choose(cut(logits))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_model_whose_logits_are_no_numbers_writes_nothing(bad):
+    model = gpt()
+    model.unembedding.register_forward_hook(lambda *args: args[-1] * 0 + bad)
+    for write in (
+        lambda: list(generate(model, prompts(2), 2)),
+        lambda: beam_search(model, prompts(2), 2, 2),
+    ):
+        with pytest.raises(ValueError, match="must be finite"):
+            write()
+
+
 @pytest.mark.parametrize("t", [0.5, 3.0])
 def test_samples_are_as_frequent_as_their_probabilities(t):
     logits, n = torch.tensor([2.0, 0, -math.inf, 1, -1, 0.5]), 20_000
@@ -185,6 +281,35 @@ def test_texts_written_in_turn_never_see_dropout_and_leave_the_mode():
         with pytest.raises(ValueError, match="vocabulary"):
             call()
         assert model.training and not model.blocks[0].training
+
+
+@torch.no_grad()
+def test_a_text_that_breaks_off_leaves_the_mode_and_a_cache_that_says_what_it_saw():
+    """Where `choose` fails, the model does, or nobody listens on."""
+    model, prompt = gpt("rotary").train(), prompts(3)
+    right = written(model, prompt, 6)
+
+    def stops(logits, text, fails):
+        if fails and len(text) == 2:
+            raise InterruptedError
+        return greedy(logits)
+
+    for fails, use in product((True, False), (c.PreallocatedCache, c.Int8Cache)):
+        cache, text = use(12), []
+        choose = partial(stops, text=text, fails=fails)
+        writing = generate(model, prompt, 6, choose=choose, cache=cache)
+        with suppress(InterruptedError):
+            for new in writing:
+                text.append(int(new))
+                if len(text) == 3:
+                    break
+        writing.close()
+        assert model.training and all(part.training for part in model.modules())
+        assert text == right[: 2 if fails else 3] and len(cache) == 5
+        if use is c.PreallocatedCache:
+            whole = torch.cat([prompt, torch.tensor(right)])
+            rest = written(model, whole[None, len(cache) : 6], 3, cache=cache)
+            assert rest == [right[3:]]
 
 
 def test_what_cannot_be_written_is_refused_at_once():

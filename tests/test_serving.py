@@ -1,12 +1,23 @@
 """Serving: whatever arrives when, each text is what it would be alone."""
 
+from itertools import count
 from random import Random
 
 import pytest
 import torch
-from common import random_tokens, seeded, shaken
+from common import interrupted_at, random_tokens, seeded, shaken
 
-from companion import GPT, GPTConfig, Request, Server, generate, greedy, sample
+from companion import (
+    GPT,
+    GPTConfig,
+    Request,
+    Server,
+    generate,
+    greedy,
+    sample,
+    sampling,
+    serving,
+)
 
 SIZES = {"d_vocab": 11, "context_length": 24, "d_model": 8, "n_heads": 4}
 MODELS = {
@@ -90,6 +101,117 @@ def test_what_cannot_be_served_ends_with_its_error_and_leaves_the_others():
         with pytest.raises(Exception, match=words):
             raise other.error
     assert_as_alone(pairs, gpt)
+
+
+def some_requests() -> list[tuple]:
+    """Three, with what `generate` takes to write their texts alone."""
+    pairs = []
+    for seed, n_new in enumerate((3, 1, 2)):
+        prompt = random_tokens(1 + seed, d_vocab=11, seed=seed)
+        chosen = [greedy, greedy] if seed == 2 else [sampler(seed), sampler(seed)]
+        asked = Request(prompt, n_new, chosen[0])
+        pairs.append((asked, (prompt, n_new, {"choose": chosen[1]})))
+    return pairs
+
+
+def submitted(gpt, pairs) -> Server:
+    server = Server(gpt, 2)
+    for asked, _ in pairs:
+        server.submit(asked)
+    return server
+
+
+def test_ctrl_c_at_any_instant_changes_no_text():
+    """At each of them in turn, in the server and in the samplers; then it goes on."""
+    for instant in count(1):
+        pairs = some_requests()
+        server = submitted(MODELS["rotary"], pairs)
+        with interrupted_at(instant, serving, sampling) as came:
+            server.run()
+        server.run()
+        assert_as_alone(pairs, MODELS["rotary"])
+        if not came:
+            break
+    assert instant > 100
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt, torch.OutOfMemoryError, ValueError]
+)
+@pytest.mark.parametrize("place", ["blocks.1", "unembedding"])
+def test_what_fails_in_the_model_is_raised_and_nobody_loses_a_token(place, error):
+    """In each pass in turn, one that reads a prompt too; then the server goes on."""
+    gpt = MODELS["rotary"]
+    for failing in count():
+        passes = count()
+
+        def fail(*_, failing=failing, passes=passes):
+            if next(passes) == failing:
+                raise error
+
+        pairs = some_requests()
+        server = submitted(gpt, pairs)
+        hook = gpt.get_submodule(place).register_forward_hook(fail)
+        try:
+            server.run()
+            break
+        except error:
+            assert server.busy and not any(asked.error for asked, _ in pairs)
+            server.run()
+        finally:
+            hook.remove()
+        assert_as_alone(pairs, gpt)
+    assert failing == 5  # three prompts, and two more passes
+
+
+def test_a_sampler_that_is_interrupted_is_asked_again_and_no_other():
+    for row, call in ((0, 0), (0, 1), (1, 0), (2, 0), (2, 1)):
+        pairs, calls = some_requests(), count()
+        asked = pairs[row][0]
+
+        def choose(logits, chosen=asked.choose, call=call, calls=calls):
+            if next(calls) == call:
+                raise KeyboardInterrupt
+            return chosen(logits)
+
+        asked.choose = choose
+        server = submitted(MODELS["rotary"], pairs)
+        with pytest.raises(KeyboardInterrupt):
+            server.run()
+        server.run()
+        assert_as_alone(pairs, MODELS["rotary"])
+
+
+def test_a_request_that_is_here_already_is_refused_and_served_once():
+    pairs = some_requests()
+    server = submitted(MODELS["rotary"], pairs)
+    for _ in range(2):  # in the queue, then in a row
+        with pytest.raises(ValueError, match="the request is here already"):
+            server.submit(pairs[0][0])
+        server.step()
+    server.run()
+    assert_as_alone(pairs, MODELS["rotary"])
+    text = pairs[0][0].written[:]
+    server.submit(pairs[0][0])  # done: there is nothing more to write
+    server.run()
+    assert pairs[0][0].written == text
+
+
+def test_what_was_written_before_is_gone_on_from():
+    """By another server, up to the last token; or more than that, which is done."""
+    gpt, prompt = MODELS["rotary"], torch.tensor([1, 2, 3])
+    alone = [int(token) for token in generate(gpt, prompt, 6)]
+    begun = [Request(prompt, 6, written=alone[:n]) for n in range(7)]
+    too_long = Request(prompt, 4, written=alone[:])
+    outside = Request(prompt, 6, written=[11])
+    server = Server(gpt, 2)
+    for request in (*begun, too_long, outside):
+        server.submit(request)
+    server.run()
+    assert [request.written for request in begun] == [alone] * 7
+    assert too_long.done and too_long.error is None and too_long.written == alone
+    with pytest.raises(ValueError, match="tokens run from 1 to 11"):
+        raise outside.error
 
 
 def test_rows_can_be_filled_and_used_again():

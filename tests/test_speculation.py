@@ -18,6 +18,7 @@ SIZES = {"d_vocab": V, "context_length": 16, "d_model": 8, "n_heads": 2, "n_laye
 CONFIG = GPTConfig(**SIZES, positions="rotary", tied=False)
 MODEL, OTHER = (shaken(GPT(CONFIG), 0.5, seed).double() for seed in (0, 1))
 soft = nn.Softmax(-1)
+ALL = torch.tensor([[0, 0, 1.0]])  # all on the last token
 
 
 def draft(model, n, draw=torch.argmax, probabilities=speculation.greedy_probabilities):
@@ -61,9 +62,9 @@ class Bigram(nn.Module):
 
     config = CONFIG
 
-    def __init__(self, seed):
+    def __init__(self, seed, dtype=torch.float32):
         super().__init__()
-        self.table = random(V, V, seed=seed)
+        self.table = random(V, V, seed=seed).to(dtype)
 
     def forward(self, tokens, cache=None):
         if cache is not None:
@@ -98,15 +99,17 @@ class Fork:
     def rand(self, *shape, generator=None):
         return self
 
-    def __ge__(self, x):
-        """Whether a uniform number is at least x: it is drawn when it is compared."""
-        return bool(self.draw([min(1, float(x)), 1 - min(1, float(x))]))
+    def __lt__(self, x):
+        """Whether a uniform number is below x: it is drawn when it is compared."""
+        return not self.draw([min(1, float(x)), 1 - min(1, float(x))])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("guesser", ["look-up", "another model"])
-def test_sampled_texts_have_exactly_the_models_distribution(guesser):
+def test_sampled_texts_have_exactly_the_models_distribution(guesser, dtype):
     """Every way the guesses, their acceptance and the new draws can fall, by weight."""
-    prompt, fork, found, model = torch.tensor([1, 2, 1]), Fork(), Counter(), Bigram(0)
+    prompt, fork, found = torch.tensor([1, 2, 1]), Fork(), Counter()
+    model = Bigram(0, dtype)
     drafted = draft(Bigram(1), 2, fork.sample, soft)
     guess = PromptLookup(V, 2, 1) if guesser == "look-up" else drafted
 
@@ -118,7 +121,7 @@ def test_sampled_texts_have_exactly_the_models_distribution(guesser):
         with patch.object(torch, "rand", fork.rand):
             for probability, text in fork.every(write):
                 found[text] += probability
-    after = soft(model.table).tolist()
+    after = soft(model.table.double()).tolist()
     for a, b, c in product(range(V), repeat=3):
         right = after[prompt[-1]][a] * after[a][b] * after[b][c]
         assert found[a, b, c] == pytest.approx(right, abs=1e-6)
@@ -133,6 +136,51 @@ def test_the_first_token_is_distributed_as_wanted():
     for token in range(V):
         spread = math.sqrt(wanted[0, token] * (1 - wanted[0, token]) / n)
         assert abs(first[token] / n - wanted[0, token]) < 4 * spread
+
+
+def test_no_guess_is_kept_that_model_and_guesser_hold_impossible():
+    """0 / 0 is not a number, and no comparison with it is true."""
+    wanted = torch.tensor([[0, 0.5, 0.5], [1, 0, 0]])
+    new = speculation.accept(torch.tensor([0]), torch.eye(3)[[1]], wanted, seeded())
+    assert new.tolist() in ([1], [2])
+
+
+@pytest.mark.parametrize("probabilities", [soft, speculation.greedy_probabilities])
+def test_logits_that_are_no_numbers_are_refused(probabilities):
+    """Also after good ones, while guesses are kept."""
+    model, prompt = Bigram(0), torch.tensor([1, 2, 1])
+    model.table[2] = math.nan
+    how = {"probabilities": probabilities, "generator": seeded()}
+    with pytest.raises(ValueError, match="must be finite"):
+        list(speculate(model, prompt, 12, lambda x: (x[:1] * 0 + 2, ALL), **how))
+
+
+def test_prompts_may_be_of_32_bits():
+    prompt = torch.tensor([1, 2, 1, 2, 1])
+    passes = [
+        torch.cat([*speculate(MODEL, x, 6, PromptLookup(V, 2, 1))]).tolist()
+        for x in (prompt, prompt.int())
+    ]
+    assert passes[0] == passes[1]
+
+
+def test_whoever_fails_or_stops_leaves_the_models_mode():
+    model = GPT(CONFIG).train()
+    model.blocks[0].eval()
+
+    def fails(*_):
+        raise InterruptedError
+
+    calls = [{"guess": fails}, {"guess": PromptLookup(V), "probabilities": fails}]
+    for how in calls:
+        with pytest.raises(InterruptedError):
+            list(speculate(model, torch.tensor([1, 2]), 5, **how))
+        assert model.training and not model.blocks[0].training
+    writing = speculate(model, torch.tensor([1, 2]), 5, PromptLookup(V))
+    next(writing)
+    assert model.training and not model.blocks[0].training
+    writing.close()
+    assert model.training and not model.blocks[0].training
 
 
 def test_look_up_guesses_what_followed_last_time():

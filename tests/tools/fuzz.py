@@ -27,12 +27,17 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.testing import assert_close
 
 import companion as c
+from companion import cache, chat, models, sampling, serving, serving_caches
 from companion.blocks import ACTIVATIONS
+from companion.chat import Talk
 from companion.checkpoints import read_checkpoint
 from companion.positions import POSITIONS
 
 sys.path.append(str(Path(__file__).parents[1]))
-from common import random_tokens, seeded, shaken  # noqa: E402
+from common import byte_tokenizer, interrupted_at, random_tokens, seeded, shaken  # noqa: E402
+
+# The modules in which Ctrl-C falls.
+WATCHED = (cache, chat, models, sampling, serving, serving_caches)
 
 
 def config(draw: random.Random, **fixed) -> c.GPTConfig:
@@ -397,6 +402,76 @@ def a_file_that_is_written_under_fire_is_whole(draw: random.Random) -> None:
             assert [x.name for x in Path(folder).iterdir()] == [path.name]
 
 
+def an_interrupted_server_writes_what_each_would_alone(draw: random.Random) -> None:
+    """Wherever Ctrl-C falls, or the model fails, and however often."""
+    gpt = model(draw, context_length=12).double()
+    pairs = []
+    for _ in range(draw.randint(1, 5)):
+        prompt, seed = tokens(draw, gpt, draw.randint(1, 6)), draw.randrange(99)
+        n_new, end = draw.randint(0, 6), draw.choice([None, 0, 1])
+        request = c.Request(prompt, n_new, sampler(seed), end)
+        new = c.generate(gpt, prompt, n_new, choose=sampler(seed), end=end)
+        pairs.append((request, [int(token) for token in new]))
+    server = c.Server(gpt, draw.randint(1, 3))
+    for request, _ in pairs:
+        server.submit(request)
+    for _ in range(draw.randint(1, 4)):
+        if draw.random() < 0.3:
+            fail_once(draw, gpt, server.run)
+        with interrupted_at(int(10 ** draw.uniform(0, 3.5)), *WATCHED):
+            server.run()
+    server.run()
+    for request, alone in pairs:
+        assert request.error is None and request.written == alone
+
+
+def an_interrupted_talk_goes_on_from_all_that_was_said(draw: random.Random) -> None:
+    """The last answer is what `generate` writes after it; nothing is read twice."""
+    tokenizer = byte_tokenizer()
+    gpt = model(draw, d_vocab=258, context_length=600).double()
+    talk = Talk(gpt, tokenizer, window=600)
+    for _ in range(draw.randint(1, 4)):
+        with interrupted_at(int(10 ** draw.uniform(0, 3)), *WATCHED):
+            if draw.random() < 0.1:
+                talk.reset()
+            for _ in talk.answer("?" * draw.randint(1, 9), draw.randint(0, 5)):
+                if draw.random() < 0.1:
+                    break
+    before, n_new = talk.said(), draw.randint(1, 5)
+    question = [*talk.turn("user", "And?"), *tokenizer.chat([])]
+    for _ in talk.answer("And?", n_new):
+        pass
+    prompt = torch.tensor([*before, *question])
+    new = [int(x) for x in c.generate(gpt, prompt, n_new, end=tokenizer.end)]
+    new = [token for token in new if token != tokenizer.end]
+    assert talk.tokens == [*prompt.tolist(), *new]
+
+
+def sampler(seed: int):
+    """One of its own generator; or greedy, for some seeds."""
+    generator = seeded(seed)
+    if seed % 3 == 0:
+        return c.greedy
+    return lambda logits: c.sample(c.top_p(logits, 0.9), generator)
+
+
+def fail_once(draw: random.Random, gpt: c.GPT, call) -> None:
+    """Call what runs passes; one of the next fails, as if there were no memory."""
+    passes = iter(range(draw.randint(0, 5), -1, -1))
+
+    def fail(*_):
+        if next(passes, None) == 0:
+            raise torch.OutOfMemoryError
+
+    hook = draw.choice([*gpt.blocks, gpt.unembedding]).register_forward_hook(fail)
+    try:
+        call()
+    except torch.OutOfMemoryError:
+        pass
+    finally:
+        hook.remove()
+
+
 PROPERTIES = (
     cached_logits_are_the_uncached_ones,
     a_failed_pass_changes_no_cache,
@@ -407,13 +482,15 @@ PROPERTIES = (
     an_interrupted_run_ends_like_a_straight_one,
     an_interrupted_loop_has_made_whole_steps,
     a_file_that_is_written_under_fire_is_whole,
+    an_interrupted_server_writes_what_each_would_alone,
+    an_interrupted_talk_goes_on_from_all_that_was_said,
 )
 
 
 WRITING = ("files.py", "pathlib.py")
 
 
-def count_steps(call, files: tuple[str, ...]) -> int:
+def count_python_steps(call, files: tuple[str, ...]) -> int:
     """How many steps of Python's a call takes within these files."""
     n_steps = 0
 
@@ -480,7 +557,7 @@ def an_interrupted_page_is_the_old_one_or_the_new_one(draw: random.Random) -> No
 
         # Half of the tries fall anywhere, half into the last steps of the writing.
         files = draw.choice([("explore/__init__.py",), WRITING])
-        n_steps = count_steps(write, files)
+        n_steps = count_python_steps(write, files)
         new_page = path.read_bytes()
         c.explore(old, tokenizer, "abc", path)
         old_page = path.read_bytes()
