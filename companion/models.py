@@ -72,16 +72,14 @@ class GPTConfig:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Within, the model is in evaluation mode; after, each part is as it was."""
-    modes = {}
-    if any(part.training for part in model.modules()):  # the whole, or a part alone
-        modes = {part: part.training for part in model.modules()}
+    in_training = [part for part in model.modules() if part.training]
     try:
-        if modes:
-            model.eval()
+        for part in in_training:
+            part.training = False
         yield
     finally:
-        for part, mode in modes.items():
-            part.training = mode
+        for part in in_training:
+            part.training = True
 
 
 class GPT(nn.Module):
@@ -167,6 +165,8 @@ class GPT(nn.Module):
         ):
             wanted = "they must be integers (b t), of 64 or 32 bits"
             raise ValueError(f"tokens are {shown(tokens)}; {wanted}")
+        if cache is not None and not self.causal:
+            raise ValueError("an encoder takes no cache: its tokens see later ones")
         b, t = tokens.shape
         try:
             x = self.embedding(tokens) * self.scale

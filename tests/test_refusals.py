@@ -196,6 +196,7 @@ BAD = {
             (torch.ones(5, 4) > 0, "mask (5, 4) does not fit 5 queries and 5 keys"),
             ("padding", "must be bool, True = may attend"),
         ),
+        (lambda: PAIR.encoder(TOKENS, c.PreallocatedCache(8)), "takes no cache"),
         (lambda: GPT.new_cache(0), WHOLE),
     ],
     "EncoderDecoder": [
