@@ -52,8 +52,8 @@ class CharTokenizer:
 # Words with the space before them, runs of other signs, runs of white space: every
 # character falls into one of the three, and no merge crosses their borders.
 PIECES = r" ?[A-Za-z']+| ?[^A-Za-z' \n]+|[ \n]+"
-# White space, \s+ to the regular expression. By the thousand, as tiktoken remembers each
-# repetition that a condition after it could take back, and panics at a million.
+# As \s+ with a condition behind it. It counts by the thousand, for tiktoken remembers
+# each repetition that the condition may take back, and panics at a million.
 WHITE_SPACE = r"(?:\s{1000})*\s+"
 GPT2_PIECES = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
 GPT2_PIECES += rf"|{WHITE_SPACE}(?!\S)|\s+"
