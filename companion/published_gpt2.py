@@ -32,8 +32,9 @@ NAMES = {"wte.weight": "embedding.weight", "wpe.weight": "positions.table.weight
 NAMES |= {f"{theirs}.weight": f"{ours}.gain" for theirs, ours in NORMS.items()}
 NAMES |= {f"{theirs}.weight": f"{ours}.weight" for theirs, ours in LAYERS.items()}
 NAMES |= {f"{theirs}.bias": f"{ours}.bias" for theirs, ours in (NORMS | LAYERS).items()}
-# Masks, and the embedding once more.
-NO_WEIGHTS = (".attn.bias", ".attn.masked_bias", "lm_head.weight")
+MASKS = (".attn.bias", ".attn.masked_bias")
+# The four sizes: width and blocks, and the heads, which no file says.
+HEADS = {(768, 12): 12, (1024, 24): 16, (1280, 36): 20, (1600, 48): 25}
 
 
 def weights_of(tensors: dict[str, Tensor], n_blocks: int) -> dict[str, Tensor]:
@@ -52,25 +53,50 @@ def weights_of(tensors: dict[str, Tensor], n_blocks: int) -> dict[str, Tensor]:
     return {name: x.clone(**plain) for name, x in weights.items()}
 
 
-def load_gpt2(path: Path | None = None) -> tuple[GPT, tiktoken.Encoding]:
+def n_heads_of(d_model: int, n_blocks: int) -> int:
+    """The heads of one of GPT-2's four sizes. ValueError for another size."""
+    if (d_model, n_blocks) not in HEADS:
+        sizes = ", ".join(f"{width} x {blocks}" for width, blocks in HEADS)
+        raise ValueError(
+            f"a file of width {d_model} with {n_blocks} blocks is none of GPT-2's sizes"
+            f" ({sizes}), and a file does not say its heads: give n_heads"
+        )
+    return HEADS[d_model, n_blocks]
+
+
+def load_gpt2(
+    path: Path | None = None, n_heads: int | None = None
+) -> tuple[GPT, tiktoken.Encoding]:
     """GPT-2 from the cache, or from a file of one of its four sizes; its tokenizer.
 
+    A file of another size, but else of GPT-2's parts, needs its `n_heads`. An output
+    matrix `lm_head.weight` that differs from the embedding is the model's own.
     `python -m companion gpt2` fetches it, 548 MB. Raises what `find` and `rename` do,
-    and RuntimeError where a tensor has another shape.
+    ValueError for a size whose heads aren't known, and RuntimeError where a tensor has
+    another shape.
     """
     tensors = {
         name.removeprefix("transformer."): x
         for name, x in load_file(find(GPT2) if path is None else path).items()
-        if not name.endswith(NO_WEIGHTS)
+        if not name.endswith(MASKS)
     }
-    n_blocks = 1 + max(int(x.split(".")[1]) for x in tensors if x.startswith("h."))
+    output = tensors.pop("lm_head.weight", None)
+    numbers = {name.split(".")[1] for name in tensors if name.startswith("h.")}
+    n_blocks = max(1, len(numbers))
     weights = weights_of(tensors, n_blocks)
+
     d_vocab, d_model = weights["embedding.weight"].shape
+    if n_heads is None:
+        n_heads = n_heads_of(d_model, n_blocks)
+    tied = output is None or torch.equal(output, weights["embedding.weight"])
+    if not tied:
+        weights["unembedding.weight"] = output
     config = GPTConfig(
         d_vocab=d_vocab,
         context_length=len(weights["positions.table.weight"]),
         d_model=d_model,
-        n_heads=d_model // 64,  # in all four sizes a head has 64 features
+        n_heads=n_heads,
         n_layers=n_blocks,
+        tied=tied,
     )
     return build(config, weights), gpt2_tokenizer()

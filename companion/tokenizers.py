@@ -52,8 +52,14 @@ class CharTokenizer:
 # Words with the space before them, runs of other signs, runs of white space: every
 # character falls into one of the three, and no merge crosses their borders.
 PIECES = r" ?[A-Za-z']+| ?[^A-Za-z' \n]+|[ \n]+"
-GPT2_PIECES = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# As \s+ with a condition behind it. It counts by the thousand, for tiktoken remembers
+# each repetition that the condition may take back, and panics at a million.
+WHITE_SPACE = r"(?:\s{1000})*\s+"
+GPT2_PIECES = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
+GPT2_PIECES += rf"|{WHITE_SPACE}(?!\S)|\s+"
 END_OF_TEXT = "<|endoftext|>"
+N_KNOWN = 50_000  # pieces that are remembered at most,
+LONGEST_KNOWN = 50  # each of so many characters at most
 
 
 def merge(ids: list[int], pair: tuple[int, int], new: int) -> list[int]:
@@ -105,19 +111,28 @@ class BPETokenizer:
     """Byte-pair encoding by a list of merges, the earlier ones first.
 
     Token i < 256 is byte i; token 256 + i is the i-th merge. Any text can be encoded.
-    Raises ValueError for a merge that is no pair of earlier tokens.
+    Raises ValueError for a merge that is no pair of earlier tokens, or whose bytes the
+    merges before it put together otherwise, as a pair that is given twice.
     """
 
     def __init__(self, merges: list[tuple[int, int]]):
         self.vocabulary = [bytes([i]) for i in range(256)]
-        self.ranks, self.known = {}, {}  # of pairs, the new token; of pieces, theirs
+        self.ranks = {}  # of a pair, the new token
+        self.known = {}  # of a piece, its tokens
         for pair in map(tuple, merges):  # JSON gives lists
             new = len(self.vocabulary)
             if len(pair) != 2 or not all(token in range(new) for token in pair):
                 wanted = f"it must be a pair of the {new} tokens before it"
                 raise ValueError(f"merge {new - 256} is {pair}; {wanted}")
-            self.vocabulary.append(b"".join(self.vocabulary[token] for token in pair))
-            self.ranks[pair] = new
+            token = self.vocabulary[pair[0]] + self.vocabulary[pair[1]]
+            self.vocabulary.append(token)
+            self.ranks.setdefault(pair, new)
+
+            # tiktoken knows bytes and no pairs: only one pair may come to these.
+            ids = self.apply_merges(token)
+            if ids != [new]:
+                otherwise = f"its bytes {token} are {ids} by the merges before it"
+                raise ValueError(f"merge {new - 256} is {pair}; {otherwise}")
         self.d_vocab = len(self.vocabulary)
 
     @classmethod
@@ -130,15 +145,24 @@ class BPETokenizer:
         pieces = re.findall(PIECES, text)
         return [token for piece in pieces for token in self.encode_piece(piece)]
 
-    def encode_piece(self, piece: str) -> list[int]:
-        """The merges of one piece, lowest rank first; remembered."""
-        if piece not in self.known:
-            ids = list(piece.encode())
-            while pairs := self.ranks.keys() & pairwise(ids):
-                first = min(pairs, key=self.ranks.__getitem__)
-                ids = merge(ids, first, self.ranks[first])
-            self.known[piece] = ids
-        return self.known[piece]
+    def encode_piece(self, piece: str) -> tuple[int, ...]:
+        """Token ids of one piece. Those of short pieces are remembered."""
+        ids = self.known.get(piece)
+        if ids is None:
+            ids = tuple(self.apply_merges(piece.encode()))
+            if len(piece) <= LONGEST_KNOWN:
+                if len(self.known) >= N_KNOWN:
+                    self.known.clear()
+                self.known[piece] = ids
+        return ids
+
+    def apply_merges(self, piece: bytes) -> list[int]:
+        """The bytes of one piece, merged by the pair of the lowest rank first."""
+        ids = list(piece)
+        while pairs := self.ranks.keys() & pairwise(ids):
+            first = min(pairs, key=self.ranks.__getitem__)
+            ids = merge(ids, first, self.ranks[first])
+        return ids
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Text of `tokens`; bytes that are no character become U+FFFD."""
@@ -150,10 +174,16 @@ class BPETokenizer:
         return encoding({token: i for i, token in enumerate(self.vocabulary)}, PIECES)
 
 
-def encoding(ranks: dict[bytes, int], pieces: str, special=None, name="companion"):
+def encoding(
+    ranks: dict[bytes, int],
+    pieces: str,
+    special: dict[str, int] | None = None,
+    name: str = "companion",
+) -> tiktoken.Encoding:
     """tiktoken's encoding by a vocabulary of bytes, in the order of their merges."""
-    how = {"mergeable_ranks": ranks, "special_tokens": special or {}}
-    return tiktoken.Encoding(name, pat_str=pieces, **how)
+    return tiktoken.Encoding(
+        name, pat_str=pieces, mergeable_ranks=ranks, special_tokens=special or {}
+    )
 
 
 def printable_bytes() -> dict[str, int]:

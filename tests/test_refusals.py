@@ -80,6 +80,7 @@ BAD = {
     ],
     "BPETokenizer": [
         (lambda: c.BPETokenizer([(300, 1)]), "300"),
+        (lambda: c.BPETokenizer([(1, 2), (1, 2)]), "merge 1 is (1, 2); its bytes"),
         (lambda: c.BPETokenizer([(1, 2)]).decode([257]), "257 is outside 0 to 256"),
     ],
     "train_bpe": [(lambda: c.train_bpe("text", 255), "256 or more")],

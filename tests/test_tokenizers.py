@@ -40,6 +40,17 @@ def reference(tmp_path_factory) -> GPT2Tokenizer:
     return GPT2Tokenizer.from_pretrained(folder)
 
 
+@pytest.fixture(scope="module")
+def reference_pattern(gpt2) -> tiktoken.Encoding:
+    """tiktoken with the pattern as OpenAI has published it."""
+    pattern = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
+    pattern += r"|\s+(?!\S)|\s+"
+    ranks = {gpt2.decode_single_token_bytes(i): i for i in range(50_256)}
+    return tiktoken.Encoding(
+        "published", pat_str=pattern, mergeable_ranks=ranks, special_tokens={}
+    )
+
+
 @given(st.text(ALPHABET))
 def test_characters_come_back(text):
     tokenizer = CharTokenizer(ALPHABET)
@@ -171,6 +182,98 @@ def test_merges_may_come_from_json():
 def test_a_merge_that_is_no_pair_of_earlier_tokens_is_named(merges):
     with pytest.raises(ValueError, match=rf"merge {len(merges) - 1} is .*a pair of"):
         BPETokenizer(merges)
+
+
+# A pair twice; one spelling by two pairs; a pair that an earlier merge takes apart.
+OTHERWISE = {
+    "twice": ([(97, 98), (97, 98)], "merge 1 is (97, 98); its bytes b'ab' are [256]"),
+    "two ways": (
+        [(97, 98), (98, 99), (256, 99), (97, 257)],
+        "merge 3 is (97, 257); its bytes b'abc' are [258]",
+    ),
+    "never": (
+        [(98, 99), (97, 98), (257, 99)],
+        "merge 2 is (257, 99); its bytes b'abc' are [97, 256]",
+    ),
+    "never, in a run": (
+        [(97, 97), (97, 256)],
+        "merge 1 is (97, 256); its bytes b'aaa' are [256, 97]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_a_merge_that_would_encode_otherwise_in_tiktoken_is_refused(name):
+    merges, words = OTHERWISE[name]
+    with pytest.raises(ValueError, match=re.escape(words)):
+        BPETokenizer(merges)
+
+
+@st.composite
+def drawn_merges(draw):
+    """Merges of pairs of earlier tokens, at random."""
+    merges = []
+    for new in range(256, 256 + draw(st.integers(1, 6))):
+        token = st.sampled_from([97, 98, *range(256, new)])
+        merges.append((draw(token), draw(token)))
+    return merges
+
+
+@settings(max_examples=150, deadline=None)
+@given(drawn_merges(), st.text("ab", max_size=24))
+def test_whatever_merges_are_taken_tiktoken_has_the_same_tokens(merges, text):
+    """Drawn merges are refused often; what is left must agree."""
+    try:
+        tokenizer = BPETokenizer(merges)
+    except ValueError:
+        return
+    assert tokenizer.to_tiktoken().encode_ordinary(text) == tokenizer.encode(text)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet="ab c", max_size=200))
+def test_merges_that_were_learned_are_never_refused(text):
+    assert BPETokenizer.train(text, 300).d_vocab <= 300
+
+
+def test_what_is_remembered_is_bounded_and_can_t_be_changed():
+    tokenizer = BPETokenizer([(97, 98)])
+    tokenizer.encode(" ".join(str(i) for i in range(tokenizers.N_KNOWN + 1000)))
+    assert len(tokenizer.known) <= tokenizers.N_KNOWN
+    assert tokenizer.encode("ab" * 1000) == [256] * 1000
+    assert max(map(len, tokenizer.known)) <= tokenizers.LONGEST_KNOWN
+    assert isinstance(tokenizer.encode_piece("ab"), tuple)
+
+
+# With the published pattern tiktoken panics from 999,993 on.
+LONG_RUNS = {
+    "spaces in a text": "a" + " " * 1_000_001 + "b",
+    "spaces at the end": " " * 1_000_001,
+    "lines in a text": "a" + "\n" * 1_000_001 + "1",
+}
+
+
+@pytest.mark.parametrize("name", LONG_RUNS)
+def test_a_million_characters_of_white_space_come_back(gpt2, name):
+    text = LONG_RUNS[name]
+    assert gpt2.decode(gpt2.encode_ordinary(text)) == text
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(["", "a", "1", "!", "'s"]),
+    st.sampled_from([0, 1000, 2000, 3000]),
+    st.integers(-2, 2),
+    st.sampled_from([" ", "\n", "\t \n", "\u3000\x85 \x1c\u2028"]),
+    st.sampled_from(["", "b", "2", "?", "'ll"]),
+)
+def test_white_space_is_cut_as_by_gpt2_s_own_pattern(
+    gpt2, reference_pattern, before, length, more, signs, after
+):
+    """Around the lengths at which the pattern counts by the thousand."""
+    n = max(length + more, 0)
+    text = before + (signs * (n // len(signs) + 1))[:n] + after
+    assert gpt2.encode_ordinary(text) == reference_pattern.encode_ordinary(text)
 
 
 def test_bpe_names_what_it_can_t_read():
