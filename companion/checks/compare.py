@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .effects import contained
-from .words import describe, listed, number, unreadable
+from .words import describe, gives, listed, number, unreadable
 
 
 class Mistake(AssertionError):
@@ -140,7 +140,7 @@ class Unusable(Mistake):
     """What an answer gave, where the check's own arithmetic could not use it."""
 
     def __init__(self, given):
-        super().__init__(f"it gives {describe(given)}")
+        super().__init__(gives(given))
 
 
 def expected(ours: Unusable, right: Callable, use: Callable, case: tuple) -> Mistake:
@@ -204,7 +204,7 @@ def own_names(function: Callable) -> dict | None:
     except ValueError:  # it wraps itself
         return None
     if not hasattr(function, "__globals__"):  # an object that can be called
-        function = getattr(type(function), "__call__", None)
+        function = type(function).__call__
     return getattr(function, "__globals__", None)
 
 
@@ -286,15 +286,15 @@ def difference(ours, wanted, place: str = "") -> str | None:
         if hasattr(ours, "tolist") and not any(isinstance(x, Tensor) for x in wanted):
             ours = ours.tolist()
         if not isinstance(ours, list | tuple):
-            return f"{at}it gives {describe(ours)}, wanted {describe(wanted)}"
+            return f"{at}{gives(ours)}, wanted {describe(wanted)}"
         if len(ours) != len(wanted):
             lengths = f"{len(ours)} things, wanted {len(wanted)}"
-            return f"{at}it gives {describe(ours)}, {lengths}: {describe(wanted)}"
+            return f"{at}{gives(ours)}, {lengths}: {describe(wanted)}"
         pairs = enumerate(zip(ours, wanted, strict=True))
         parts = (difference(a, b, f"{place}[{i}]") for i, (a, b) in pairs)
         return next(filter(None, parts), None)
     if type(ours) is not type(wanted) or ours != wanted:
-        return f"{at}it gives {describe(ours)}, wanted {describe(wanted)}"
+        return f"{at}{gives(ours)}, wanted {describe(wanted)}"
     return None
 
 
@@ -303,12 +303,12 @@ def number_difference(ours, wanted: Tensor | float, place: str) -> str | None:
     at, tensor = f"at {place} " if place else "", isinstance(wanted, Tensor)
     # NumPy's numbers and fractions are real numbers, too.
     if not isinstance(ours, Tensor if tensor and wanted.dim() else Tensor | Real):
-        return f"{at}it gives {describe(ours)}, wanted {describe(wanted)}"
+        return f"{at}{gives(ours)}, wanted {describe(wanted)}"
     try:
         ours = ours if isinstance(ours, Tensor | Integral) else float(ours)
         here, there = (torch.as_tensor(x).detach().cpu() for x in (ours, wanted))
     except (OverflowError, RuntimeError):  # a whole number of more than 64 bits
-        return f"{at}it gives {describe(ours)}, wanted {describe(wanted)}"
+        return f"{at}{gives(ours)}, wanted {describe(wanted)}"
     if here.shape != there.shape:
         return f"{at}the shape is {tuple(here.shape)}, wanted {tuple(there.shape)}"
     kinds = [x.is_floating_point() - (x.dtype == torch.bool) for x in (here, there)]

@@ -30,6 +30,15 @@ def set_deterministic(flags: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(flags[0], warn_only=flags[1])
 
 
+def set_numpy_errors(actions: dict[str, str]) -> None:
+    np.seterr(
+        divide=actions["divide"],
+        over=actions["over"],
+        under=actions["under"],
+        invalid=actions["invalid"],
+    )
+
+
 # What it does to everybody: the words, how one looks, and how it is put back.
 GLOBAL = (
     (
@@ -64,6 +73,17 @@ GLOBAL = (
         "leaves products of matrices less exact, or more, for everybody: put it back",
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
+    ),
+    (
+        "leaves PyTorch looking for anomalies for everybody: use"
+        " `with torch.autograd.detect_anomaly():`",
+        torch.is_anomaly_enabled,
+        torch.autograd.set_detect_anomaly,
+    ),
+    (
+        "leaves NumPy with other warnings for everybody: use `with np.errstate(...):`",
+        np.geterr,
+        set_numpy_errors,
     ),
     (
         "leaves all warnings switched off for everybody: use"

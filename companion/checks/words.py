@@ -90,3 +90,9 @@ def describe(x, depth: int = 4) -> str:
         return re.sub(r"\s*\n\s*", " ", short.repr(x))
     except Exception:  # such as a list of numbers with thousands of digits
         return f"a {type(x).__name__}"
+
+
+def gives(x) -> str:
+    """What an answer gives, in short."""
+    called = "a function" if isinstance(x, FunctionType) else describe(x)
+    return f"it gives {called}"
