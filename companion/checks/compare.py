@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from numbers import Integral, Real
@@ -36,7 +35,8 @@ class Mistake(AssertionError):
 class Stop(Mistake):
     """An answer that an error has stopped; `own` if its own code has raised it.
 
-    Two are the same if the errors are of one class and say the same.
+    Two are the same if the errors are of one class and say the same, in any order: of
+    two sizes that don't fit each other either may come first.
     """
 
     def __init__(self, error: BaseException, own: bool):
@@ -46,7 +46,7 @@ class Stop(Mistake):
         name = type(error).__name__
         super().__init__(
             f"it stops with {name}: {self.message}".strip(" .:"),
-            (type(error), self.message),
+            (type(error), sorted(self.message.split())),
         )
 
     def explains_itself(self) -> bool:
@@ -56,16 +56,24 @@ class Stop(Mistake):
         return isinstance(self.error, slips) or wrong_call
 
 
-@dataclass(frozen=True)
 class stops:
-    """A mistake that ends in an error of a class, with these words in its message.
+    """A mistake that ends in an error of a class, with some words in its message.
 
     It explains an answer whose own code raises such an error, and that is right in
-    every case where it raises none.
+    every case where it raises none. `words` are pieces, of which one is to be there.
     """
 
-    error: type[Exception]
-    words: str
+    def __init__(self, error: type[Exception], *words: str):
+        self.error = error
+        self.words = words
+
+    def explains(self, outcome: object) -> bool:
+        """Whether an answer has ended in this error."""
+        if not isinstance(outcome, Stop) or not outcome.own:
+            return False
+        said = str(outcome.error)
+        fits = any(words in said for words in self.words)
+        return fits and isinstance(outcome.error, self.error)
 
 
 def message(error: BaseException) -> str:
@@ -128,12 +136,17 @@ def compare(
         for ours, case in zip(found, cases, strict=True)
     ]
     wrong = [difference(*pair) for pair in zip(found, wanted, strict=True)]
-    for case, ours, words in zip(cases, found, wrong, strict=True):
-        if words:
-            known = explanation(use, right, cases, mistakes, found, wrong, ours)
-            words = known or f"for {inputs(use, answer, case)}: {words}"
-            raise Mistake(f"{name}: {words}")
-    print(f"✓ {praise}")
+    if not any(wrong):
+        print(f"✓ {praise}")
+        return
+    words = explanation(use, right, cases, mistakes, found, wrong)
+    if not words:
+        place = next(i for i, words in enumerate(wrong) if words)
+        words = wrong[place]
+        slip = isinstance(found[place], Stop) and found[place].explains_itself()
+        if place or not slip:  # a slip that stops everything needs no example
+            words = f"for {inputs(use, answer, cases[place])}: {words}"
+    raise Mistake(f"{name}: {words}")
 
 
 class Unusable(Mistake):
@@ -233,39 +246,36 @@ def unwritten(error: BaseException, function: Callable) -> bool:
 
 
 def explanation(
-    use, right, cases: list, mistakes: dict, found: list, wrong: list, first
+    use: Callable,
+    right: Callable,
+    cases: list[tuple],
+    mistakes: dict,
+    found: list,
+    wrong: list[str | None],
 ) -> str | None:
-    """The words for what explains all that was `found`, or the first error in it."""
-    if isinstance(first, Stop) and first.explains_itself():
-        return str(first)
+    """The words for what explains all that was `found`, or None.
+
+    `wrong` says in what each is wrong, or None.
+    """
+    first = next(ours for ours, words in zip(found, wrong, strict=True) if words)
+    stopped = isinstance(first, Stop)
+    if stopped and first.explains_itself():
+        return None
     for words, mistake in mistakes.items():
         if isinstance(mistake, type | tuple):
             kinds = mistake if isinstance(mistake, tuple) else (mistake,)
-            mistake = [stops(kind, "") for kind in kinds]
-            if any(stopped_by(each, found, wrong) for each in mistake):
-                return f"{first}: {words}"
-        elif isinstance(mistake, stops):
-            if stopped_by(mistake, found, wrong):
-                return f"{first}: {words}"
+            mistake = stops(kinds, "")
+        if isinstance(mistake, stops):
+            pairs = zip(found, wrong, strict=True)
+            fits = all(mistake.explains(ours) for ours, off in pairs if off)
         else:
             options = isinstance(mistake, dict)
             function = partial(right, **mistake) if options else mistake
             results = (outcome(use, function, case) for case in cases)
-            if not any(map(difference, found, results)):
-                return f"{first}: {words}" if isinstance(first, Stop) else words
+            fits = not any(map(difference, found, results))
+        if fits:
+            return f"{first}: {words}" if stopped else words
     return None
-
-
-def stopped_by(mistake: stops, found: list, wrong: list) -> bool:
-    """Whether each wrong outcome is that error."""
-    return all(
-        isinstance(ours, Stop)
-        and ours.own
-        and isinstance(ours.error, mistake.error)
-        and mistake.words in str(ours.error)
-        for ours, words in zip(found, wrong, strict=True)
-        if words
-    )
 
 
 def difference(ours, wanted, place: str = "") -> str | None:
