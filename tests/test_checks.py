@@ -1,7 +1,14 @@
 """Each exercise's check: right answers pass, wrong ones are told why."""
 
 import inspect
+import itertools
+import math
+import random
 import re
+import sys
+import warnings
+from collections import deque
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,12 +30,13 @@ from answers import (
 )
 
 from companion import checks
-from companion.checks.compare import Mistake, compare, draw, graded
+from companion.checks.compare import Mistake, compare, draw, graded, stops
 
 CHAPTERS = (tokens, attention, multi_head, positional_encodings, blocks, training)
 CHAPTERS += (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
 CHAPTERS += (published_weights,)
 CHECKS = [x for x in vars(checks).values() if inspect.isfunction(x)]
+X = torch.arange(6.0).view(2, 3)
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda x: x.__name__)
 
 
@@ -88,21 +96,102 @@ def test_where_it_is_graded_an_answer_half_written_is_a_mistake():
         checks.text_cost(lambda n, d: 24 * d**2 + 4 * d if n == 1 else unwritten())
 
 
-def stops(*case):
+def astray(*case):
     raise KeyError("where")
 
 
 @every_check
 def test_answers_of_a_wrong_type_and_exceptions_become_one_clear_line(check):
     odd = [lambda *case, x=x: x for x in (None, {}, (1, 2, 3), "text", ...)]
-    for answer in (*odd, lambda: 1, stops, None, 1, ...):
+    for answer in (*odd, lambda: 1, astray, None, 1, ...):
         with pytest.raises(Mistake) as caught:
             check(answer)
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
         assert caught.value._render_traceback_() == [f"✗ {caught.value}"]
 
 
-X = torch.arange(6.0).view(2, 3)
+def own_text():
+    raise ValueError("the sizes don't fit")
+
+
+def deep(n=0):
+    return deep(n + 1)
+
+
+ERRORS = [  # that have nothing to do with any exercise
+    lambda: F.linear(X, X),  # noqa: F821
+    lambda: unbound(),
+    lambda: __import__("nothing"),
+    lambda: X.sofmax(0),
+    lambda: eval("1 +* 2"),
+    lambda: deep(m=1),
+    lambda: [1] + (2,),
+    lambda: X @ X,
+    lambda: torch.ones(31) + torch.ones(37),
+    lambda: X.view(-1, 41),
+    lambda: {}["where"],
+    lambda: [][0],
+    lambda: X[50],
+    lambda: 1 // 0,
+    lambda: float(10**400),
+    deep,
+    b"a\xff".decode,
+    own_text,
+    lambda: [a for a, b in [[1]]],
+    lambda: torch.tensor([True]).softmax(0),
+    lambda: next(iter([])),
+    lambda: sys.exit(3),
+    sys.exit,
+]
+
+
+def unbound():
+    if not X.numel():
+        end = 1
+    return end
+
+
+def line_of(error) -> str:
+    try:
+        error()
+    except BaseException as raised:
+        said = str(raised)[:99].splitlines()[:1]
+        return f"it stops with {': '.join([type(raised).__name__, *said])}".strip(" .:")
+
+
+LINES = [*map(line_of, ERRORS)]
+LATER = ("must match", "mat1", "is invalid", "index 50", "by zero", "don't fit")
+
+
+def test_the_errors_are_those_that_are_meant():
+    kinds = {line.split()[3].strip(":") for line in LINES}
+    assert len(kinds) > 14 and "NotImplementedError" in kinds and "SystemExit" in kinds
+
+
+@pytest.mark.parametrize("n_calls", [0, 1], ids=["at once", "later"])
+@every_check
+def test_an_error_that_has_nothing_to_do_with_it_is_told_not_explained(check, n_calls):
+    """Also of an answer that is right at first, and stops in a later case."""
+    right = next(answer for c in CHAPTERS for of, answer in c.RIGHT if of is check)
+    others = []
+    for error, line in zip(ERRORS, LINES, strict=True):
+        if n_calls and not any(words in line for words in LATER):
+            continue  # of these a check knows nothing, whenever they come
+        calls = itertools.count()
+
+        def answer(*case, error=error, calls=calls):
+            return error() if next(calls) >= n_calls else right(*case)
+
+        said = said_of(check, answer) or "passes"
+        where = rf"{check.__name__}: (for .*: )?"
+        if not re.fullmatch(where + re.escape(line), said):
+            others.append(said)
+    assert not others, others
+
+
+def test_a_slip_of_the_pen_needs_no_example():
+    said = said_of(checks.fold, lambda *case: F.linear(X, X))  # noqa: F821
+    assert said == "fold: it stops with NameError: name 'F' is not defined"
 
 
 def compared(answer, right, *cases, mistakes=None, **how) -> str:

@@ -303,7 +303,7 @@ def difference(ours, wanted, place: str = "") -> str | None:
         pairs = enumerate(zip(ours, wanted, strict=True))
         parts = (difference(a, b, f"{place}[{i}]") for i, (a, b) in pairs)
         return next(filter(None, parts), None)
-    if type(ours) is not type(wanted) or ours != wanted:
+    if not isinstance(ours, type(wanted)) or ours != wanted:
         return f"{at}{gives(ours)}, wanted {describe(wanted)}"
     return None
 
@@ -342,7 +342,11 @@ def inputs(use: Callable, answer: Callable, case: tuple) -> str:
         parameters = inspect.signature(named).parameters.values()
     except (TypeError, ValueError):
         parameters = []
-    names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    by_place = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    names = [p.name for p in parameters if p.kind in by_place]
     said = []
     for name, x in zip_longest(names[: len(case)], case, fillvalue=""):
         large = isinstance(x, Tensor) and (x.dim() > 1 or x.numel() > 6)
