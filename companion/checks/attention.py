@@ -72,7 +72,9 @@ def one_query(answer) -> None:
             stops(ArithmeticError, "math range", "out of range", "float division by"),
     }  # fmt: skip
     praise = "one_query: compare, scale, share out, average"
-    compare(answer, right, [small, mixed, large, apart, below, lowest], mistakes, praise)
+    compare(
+        answer, right, [small, mixed, large, apart, below, lowest], mistakes, praise
+    )
 
 
 def window_attention(answer) -> None:
@@ -92,11 +94,15 @@ def window_attention(answer) -> None:
         return [size * draw(*shape, n, seed=i) for i, n in enumerate(d)]
 
     cases = [(*case(2, 2, 3, 6, d=(5, 5, 4)), 3), (*case(2, 1, 1, 4, d=(2, 2, 3)), 9)]
-    cases += [(*case(300, 3, 2, 7, d=(3, 3, 5)), 1)]  # here -10,000 is not low enough
+    # Here -10,000 is not low enough, nor -1,000,000.
+    cases += [(*case(size, 3, 2, 7, d=(3, 3, 5)), 1) for size in (300, 3000)]
     weights = {  # of scores z, mask m and root of d
         "hidden scores are 0, not -inf": lambda z, m, r: softmax(z * m),
         "leaves weight: use -inf": lambda z, m, r: shut(z, m, low=-100),
         "-10,000 is no low score: use -inf": lambda z, m, r: shut(z, m, low=-1e4),
+        "-1,000,000 is no low score: use -inf": lambda z, m, r: shut(z, m, low=-1e6),
+        "exp overflows, and inf / inf is NaN: take away the largest score first":
+            lambda z, m, r: (w := z.exp() * m) / w.sum(-1, True),
         "True is added as 1, it hides nothing": lambda z, m, r: softmax(z + m),
         "mask before softmax: 0 divided by 0 is NaN":
             lambda z, m, r: (w := softmax(z) * m) / w.sum(-1, True),
@@ -161,6 +167,7 @@ def softmax_gradient(answer) -> None:
 
     cases = [(draw(3, 5).softmax(-1), draw(3, 5, seed=1))]
     cases += [(torch.eye(6)[[2, 5]], draw(2, 6, seed=4))]
+    cases += [(draw(4, 4, seed=2).softmax(-1), draw(4, 4, seed=3))]
     compare(answer, lambda w, g: w * (g - total(w * g)), cases, {
         "a score moves the other weights, too": lambda w, g: w * (1 - w) * g,
         "a score moves its own weight, too": lambda w, g: w * (w * g - total(w * g)),
@@ -175,6 +182,8 @@ def softmax_gradient(answer) -> None:
         "the sum, too, has the factor w": lambda w, g: w * g - total(w * g),
         "the sum runs over queries, not a row": lambda w, g: w * (g - total(w * g, 0)),
         "a sum over the row, no mean": lambda w, g: w * (g - total(w * g) / w.shape[1]),
+        "these are weights already: no softmax":
+            lambda w, g: w.softmax(-1) * (g - total(w.softmax(-1) * g)),
         "a row's sum is one number: give it keepdim=True":
             lambda w, g: w * (g - (w * g).sum(-1)),
     }, "softmax_gradient: each score gets its part of the blame")  # fmt: skip

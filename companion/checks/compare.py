@@ -3,7 +3,7 @@
 import copy
 import dis
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -272,10 +272,27 @@ def explanation(
             options = isinstance(mistake, dict)
             function = partial(right, **mistake) if options else mistake
             results = (outcome(use, function, case) for case in cases)
-            fits = not any(map(difference, found, results))
+            fits = same(found, results, wrong)
         if fits:
             return f"{first}: {words}" if stopped else words
     return None
+
+
+def same(found: list, results: Iterable, wrong: list[str | None]) -> bool:
+    """Whether a mistake gives the same `results` as was `found`.
+
+    Where an answer gives wrong numbers, and the mistake the same ones, both may stop in
+    other words elsewhere. Where it does nothing but stop, the words are the proof.
+    """
+    pairs = zip(found, wrong, strict=True)
+    gives_numbers = any(off and not isinstance(ours, Stop) for ours, off in pairs)
+    for ours, result in zip(found, results, strict=True):
+        if gives_numbers and isinstance(ours, Stop) and isinstance(result, Stop):
+            if type(ours.error) is not type(result.error):
+                return False
+        elif difference(ours, result):
+            return False
+    return True
 
 
 def difference(ours, wanted, place: str = "") -> str | None:
@@ -317,7 +334,7 @@ def number_difference(ours, wanted: Tensor | float, place: str) -> str | None:
     try:
         ours = ours if isinstance(ours, Tensor | Integral) else float(ours)
         here, there = (torch.as_tensor(x).detach().cpu() for x in (ours, wanted))
-    except (OverflowError, RuntimeError):  # a whole number of more than 64 bits
+    except (OverflowError, RuntimeError, ValueError):  # a number beyond 64 bits
         return f"{at}{gives(ours)}, wanted {describe(wanted)}"
     if here.shape != there.shape:
         return f"{at}the shape is {tuple(here.shape)}, wanted {tuple(there.shape)}"

@@ -87,9 +87,10 @@ def describe(x, depth: int = 4) -> str:
     short = reprlib.Repr()
     short.maxstring = short.maxother = 60
     try:
-        return re.sub(r"\s*\n\s*", " ", short.repr(x))
+        text = re.sub(r"\s*\n\s*", " ", short.repr(x))
     except Exception:  # such as a list of numbers with thousands of digits
         return f"a {type(x).__name__}"
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def gives(x) -> str:

@@ -230,22 +230,18 @@ WRONG = [
         by_hand(shift=lambda z: max(0, *z)),
         "ZeroDivisionError.*never below 0",
     ),
-    (
-        checks.one_query,
-        by_hand(shift=lambda z: max(map(abs, z))),
-        "by `abs`",
-    ),
-    (
-        checks.one_query,
-        by_hand(shift=lambda z: z[0]),
-        "OverflowError.*no other number",
-    ),
+    (checks.one_query, by_hand(shift=lambda z: max(map(abs, z))), "by `abs`"),
+    (checks.one_query, by_hand(shift=lambda z: z[0]), "OverflowError.*no other number"),
     (
         checks.one_query,
         by_hand(shift=lambda z: z[-1]),
         "OverflowError.*no other number",
     ),
-    (checks.one_query, by_hand(shift=lambda z: sum(z) / len(z)), "OverflowError.*no other number"),
+    (
+        checks.one_query,
+        by_hand(shift=lambda z: sum(z) / len(z)),
+        "OverflowError.*no other number",
+    ),
     (checks.one_query, by_hand(shift=min), "OverflowError.*no other number"),
     (checks.one_query, unscaled_largest, "the very numbers that e is raised to"),
     (

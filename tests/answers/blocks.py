@@ -1,7 +1,7 @@
 """Right and wrong answers to the exercises of chapter 04."""
 
 import torch
-from torch.nn.functional import gelu, layer_norm
+from torch.nn.functional import gelu, layer_norm, linear
 
 from companion import GatedFeedForward, checks
 
@@ -299,12 +299,17 @@ def halved(x, attention, feed_forward, norms):
     return third(x, attention, feed_forward, norms) / 2
 
 
+def by_linear(x, up, gate, down):
+    return linear(silu(linear(x, gate)) * linear(x, up), down)
+
+
 def five_arguments(x, attention, feed_forward, norms, mask):
     return x
 
 
 WRONG = [
-    (checks.swiglu, lambda x, u, g, d: torch.nn.functional.linear(x, g), "x @ gate.T"),
+    (checks.swiglu, by_linear, "x @ gate.T"),
+    (checks.swiglu, lambda x, u, g, d: linear(x, g), "RuntimeError: mat1 and[^:]*$"),
     (checks.channel_norm, over(2), "this is over t: each position"),
     (checks.channel_norm, over(1, 2), "over c and t"),
     (checks.channel_norm, over(0), "over the batch"),
@@ -325,7 +330,7 @@ WRONG = [
     (checks.channel_norm, rms, "the mean is not taken off"),
     (checks.channel_norm, read_by(lambda z, g, b: g * z), "the bias is not used"),
     (checks.channel_norm, read_by(lambda z, g, b: z + b), "the gain is not used"),
-    (checks.channel_norm, last_axis, r"give its parts `keepdim=True` or `\[:,"),
+    (checks.channel_norm, last_axis, "`layer_norm` is over the last axis"),
     (checks.channel_norm, lambda *case: moved(*case).mT, "turn it back"),
     (checks.channel_norm, lambda x, *w: moved(x[:1], *w), "the shape is"),
     (checks.channel_norm, nothing_turned, r"must match .* `\[:, None\]`"),
@@ -359,7 +364,7 @@ WRONG = [
     (
         checks.swiglu,
         lambda x, u, g, d: (x @ g * (x @ g).sigmoid() * x @ u) @ d,
-        "must match .* brackets",
+        "must match .* needs brackets",
     ),
     (
         checks.swiglu,
@@ -377,7 +382,7 @@ WRONG = [
         lambda x, u, g, d: x + (silu(x @ g) * (x @ u)) @ d,
         "x is not added here",
     ),
-    (checks.swiglu, lambda x, u, g, d: silu(x @ g) * x @ u @ d, "its brackets"),
+    (checks.swiglu, lambda x, u, g, d: silu(x @ g) * x @ u @ d, "needs brackets"),
     (
         checks.swiglu,
         lambda x, u, g, d: (silu(x[0] @ g) * (x[0] @ u)) @ d,
@@ -449,7 +454,11 @@ WRONG = [
         lambda g, b, w, o: (w * g, (o + w @ b)[:, None]),
         r"at \[1\] the shape is \(7, 1\), wanted \(7,\)",
     ),
-    (checks.fold, lambda g, b, w, o: lambda z: w @ (g * z + b) + o, "it gives …"),
+    (
+        checks.fold,
+        lambda g, b, w, o: lambda z: w @ (g * z + b) + o,
+        "it gives a function",
+    ),
     (checks.fold, lambda g, b, w, o: None, "is there a `return`"),
     (checks.fold, lambda g, b, w, o: w * g, "it gives a float32 tensor"),
     (

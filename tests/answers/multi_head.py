@@ -172,7 +172,7 @@ WRONG = [
         "dealt out in turn",
     ),
     (checks.split_heads, cut_output, "cut into heads: a share is c wide"),
-    (checks.split_heads, lambda *case: my_shares(*case).transpose(1, 2), "the shape"),
+    (checks.split_heads, lambda *case: my_shares(*case).transpose(1, 2), "heads are axis 1"),
     (checks.split_heads, lambda x, w: x @ w, "stops with RuntimeError"),
     (checks.split_heads, lambda x, w: x, r"the shape is \(2, 3, 5, 4\), wanted"),
     (checks.split_heads, lambda x, w: [*my_shares(x, w)], "wanted a float32 tensor"),

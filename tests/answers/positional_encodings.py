@@ -667,7 +667,11 @@ WRONG = [
     ),
     (checks.slopes, lambda h: 0.5 ** torch.arange(1, h + 1), "for 8 heads only"),
     (checks.slopes, lambda h: alibi_slopes(h)[:, None, None], r"gives \[\[0.5\]\]"),
-    (checks.neighbours, lambda *case: first(paper)(*case).tolist(), "a list: make"),
+    (
+        checks.neighbours,
+        lambda *case: first(paper)(*case).tolist(),
+        "a list or an array: make",
+    ),
     (checks.neighbours, lambda x, p, n: first(paper)(x, p.deg2rad(), n), "radians"),
     (checks.neighbours, lambda x, p, n: first(paper)(x, p + 1, n), r"at \[0, 0\]"),
     (checks.buckets, lambda *case: both(*case).tolist(), r"wanted tensor"),
