@@ -24,6 +24,8 @@ class Mistake(AssertionError):
     Two are the same mistake if they are of one `kind`, by default of the same words.
     """
 
+    has_example = True  # whether it helps to know for which input
+
     def __init__(self, words: str, kind: object = None):
         super().__init__(words)
         self.kind = kind or words
@@ -48,12 +50,26 @@ class Stop(Mistake):
             f"it stops with {name}: {self.message}".strip(" .:"),
             (type(error), sorted(self.message.split())),
         )
+        self.has_example = not self.explains_itself()
 
     def explains_itself(self) -> bool:
         """Whether its own words are the best: a slip of the pen, and no mistake."""
         slips = NameError | ImportError | AttributeError | SyntaxError
         wrong_call = isinstance(self.error, TypeError) and "argument" in self.message
         return isinstance(self.error, slips) or wrong_call
+
+
+class Unusable(Mistake):
+    """What an answer gave, where the check's own arithmetic could not use it."""
+
+    def __init__(self, given):
+        super().__init__(gives(given))
+
+
+class Effect(Mistake):
+    """What an answer does beside giving a result."""
+
+    has_example = False
 
 
 class stops:
@@ -123,49 +139,62 @@ def compare(
     name = praise.partition(":")[0]
     if not callable(answer):
         raise Mistake(f"{name}: give the function itself, not {describe(answer)}")
-    try:
-        found = [outcome(use, answer, case) for case in cases]
-    except NotImplementedError:
-        if GRADED.get():
-            raise Mistake(f"{name}: yours to write") from None
-        print(f"○ {name}: yours to write")
-        return
-    wanted = [listed(use(right, *copy.deepcopy(case))) for case in cases]
-    found = [
-        expected(ours, right, use, case) if isinstance(ours, Unusable) else ours
-        for ours, case in zip(found, cases, strict=True)
-    ]
-    wrong = [difference(*pair) for pair in zip(found, wanted, strict=True)]
-    if not any(wrong):
-        print(f"✓ {praise}")
-        return
-    words = explanation(use, right, cases, mistakes, found, wrong)
+    # Gradients are there also where a notebook has switched them off.
+    with torch.enable_grad():
+        try:
+            found = [outcome(use, answer, case) for case in cases]
+        except NotImplementedError:
+            if GRADED.get():
+                raise Mistake(f"{name}: yours to write") from None
+            print(f"○ {name}: yours to write")
+            return
+        found, wrong = judged(found, right, cases, use)
+        if not any(wrong):
+            print(f"✓ {praise}")
+            return
+        words = explanation(use, right, cases, mistakes, found, wrong)
     if not words:
         place = next(i for i, words in enumerate(wrong) if words)
         words = wrong[place]
-        slip = isinstance(found[place], Stop) and found[place].explains_itself()
-        if place or not slip:  # a slip that stops everything needs no example
+        if place or getattr(found[place], "has_example", True):
             words = f"for {inputs(use, answer, cases[place])}: {words}"
     raise Mistake(f"{name}: {words}")
 
 
-class Unusable(Mistake):
-    """What an answer gave, where the check's own arithmetic could not use it."""
+def judged(
+    found: list, right: Callable, cases: list[tuple], use: Callable
+) -> tuple[list, list[str | None]]:
+    """All that was found, with a Mistake for what is no result; in what each is wrong.
 
-    def __init__(self, given):
-        super().__init__(gives(given))
+    Of a right one that is None.
+    """
+    outcomes = []
+    wrong = []
+    for ours, case in zip(found, cases, strict=True):
+        given = []
+        wanted = listed(use(noted(right, given), *copy.deepcopy(case)))
+        try:
+            if isinstance(ours, Unusable):
+                raise ours
+            words = difference(ours, wanted)
+        except Exception as error:  # what can't even be compared
+            said = str(error) if isinstance(error, Unusable) else gives(ours)
+            ours = Mistake(f"{said}, wanted {describe(given[0])}")
+            words = str(ours)
+        outcomes.append(ours)
+        wrong.append(words)
+    return outcomes, wrong
 
 
-def expected(ours: Unusable, right: Callable, use: Callable, case: tuple) -> Mistake:
-    """What an answer gave that can't be used, beside what the right one gives."""
-    given = []
+def noted(function: Callable, given: list) -> Callable:
+    """The function, with all that it gives also in a list."""
 
-    def noted(*arguments):
-        given.append(listed(right(*arguments)))
-        return given[0]
+    def giving(*arguments):
+        found = function(*arguments)
+        given.append(found)
+        return found
 
-    use(noted, *copy.deepcopy(case))
-    return Mistake(f"{ours}, wanted {describe(given[0])}", ours.kind)
+    return giving
 
 
 def enter(function: Callable, arguments: tuple):
@@ -185,7 +214,7 @@ def outcome(use: Callable, function: Callable, case: tuple):
         if words := unreadable(found):
             raise Mistake(f"it gives {words}")
         if effects:
-            raise Mistake(f"the answer {effects[0]}")
+            raise Effect(f"the answer {effects[0]}")
         given.append(found)
         return found
 
@@ -204,7 +233,7 @@ def outcome(use: Callable, function: Callable, case: tuple):
         return Stop(error, raised_by(error, function))
     for before, after in zip(case, arguments, strict=True):
         if isinstance(before, Tensor | list | dict) and difference(after, before):
-            return Mistake("the function changes its input: work on a copy")
+            return Effect("the function changes its input: work on a copy")
     return found
 
 

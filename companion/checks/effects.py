@@ -42,7 +42,7 @@ def set_numpy_errors(actions: dict[str, str]) -> None:
 # What it does to everybody: the words, how one looks, and how it is put back.
 GLOBAL = (
     (
-        "leaves gradients switched on or off for everybody: use a context,"
+        "leaves gradients switched off for everybody: use a context,"
         " `with torch.no_grad():`",
         torch.is_grad_enabled,
         torch.set_grad_enabled,
@@ -138,7 +138,8 @@ def contained(arguments: tuple, effects: list[str]) -> Iterator[None]:
 
     if [x.requires_grad for x in tensors] != needed:
         effects.append(
-            "leaves `requires_grad` changed in what it was given: work on a copy"
+            "leaves `requires_grad` changed in what it was given: put it back, or work on"
+            " a copy"
         )
     if [module.training for module in modules] != training:
         effects.append(
