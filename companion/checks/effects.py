@@ -138,8 +138,8 @@ def contained(arguments: tuple, effects: list[str]) -> Iterator[None]:
 
     if [x.requires_grad for x in tensors] != needed:
         effects.append(
-            "leaves `requires_grad` changed in what it was given: put it back, or work on"
-            " a copy"
+            "leaves `requires_grad` changed in what it was given: put it back, or work"
+            " on a copy"
         )
     if [module.training for module in modules] != training:
         effects.append(
