@@ -6,7 +6,7 @@ from torch import Tensor
 from .compare import Mistake, compare, draw
 from .sampling import token_list
 from .watch import Watch
-from .words import describe
+from .words import describe, listed
 
 
 def text_cost(answer) -> None:
@@ -210,6 +210,8 @@ def talk(answer) -> None:
             return sum(i * x for i, x in enumerate(seen, 2)) % 89, Kept(seen)
 
         answers = answer(step, questions, n_new)
+        if isinstance(answers, list | tuple):
+            answers = [listed(one) for one in answers]
         return {"tokens for `step`": handed, "answers": answers}
 
     def right(
