@@ -164,25 +164,19 @@ def compare(
 def judged(
     found: list, right: Callable, cases: list[tuple], use: Callable
 ) -> tuple[list, list[str | None]]:
-    """All that was found, with a Mistake for what is no result; in what each is wrong.
+    """All that was found, and in what each is wrong, or None.
 
-    Of a right one that is None.
+    What the check could not use is described beside what the right one gives.
     """
     outcomes = []
     wrong = []
     for ours, case in zip(found, cases, strict=True):
         given = []
         wanted = listed(use(noted(right, given), *copy.deepcopy(case)))
-        try:
-            if isinstance(ours, Unusable):
-                raise ours
-            words = difference(ours, wanted)
-        except Exception as error:  # what can't even be compared
-            said = str(error) if isinstance(error, Unusable) else gives(ours)
-            ours = Mistake(f"{said}, wanted {describe(given[0])}")
-            words = str(ours)
+        if isinstance(ours, Unusable):
+            ours = Mistake(f"{ours}, wanted {describe(given[0])}")
         outcomes.append(ours)
-        wrong.append(words)
+        wrong.append(unlike(ours, wanted))
     return outcomes, wrong
 
 
@@ -232,7 +226,7 @@ def outcome(use: Callable, function: Callable, case: tuple):
             return Unusable(given[0])
         return Stop(error, raised_by(error, function))
     for before, after in zip(case, arguments, strict=True):
-        if isinstance(before, Tensor | list | dict) and difference(after, before):
+        if isinstance(before, Tensor | list | dict) and unlike(after, before):
             return Effect("the function changes its input: work on a copy")
     return found
 
@@ -291,9 +285,6 @@ def explanation(
     if stopped and first.explains_itself():
         return None
     for words, mistake in mistakes.items():
-        if isinstance(mistake, type | tuple):
-            kinds = mistake if isinstance(mistake, tuple) else (mistake,)
-            mistake = stops(kinds, "")
         if isinstance(mistake, stops):
             pairs = zip(found, wrong, strict=True)
             fits = all(mistake.explains(ours) for ours, off in pairs if off)
@@ -319,9 +310,17 @@ def same(found: list, results: Iterable, wrong: list[str | None]) -> bool:
         if gives_numbers and isinstance(ours, Stop) and isinstance(result, Stop):
             if type(ours.error) is not type(result.error):
                 return False
-        elif difference(ours, result):
+        elif unlike(ours, result):
             return False
     return True
+
+
+def unlike(ours, wanted) -> str | None:
+    """`difference`, also for what can't even be compared."""
+    try:
+        return difference(ours, wanted)
+    except Exception:
+        return f"{gives(ours)}, wanted {describe(wanted)}"
 
 
 def difference(ours, wanted, place: str = "") -> str | None:
