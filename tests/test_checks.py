@@ -185,7 +185,7 @@ def test_what_is_no_number_is_named():
         (lambda: 1j, "it gives 1j, wanted 1"),
         (lambda: torch.tensor(1 + 0j), "the dtype is torch.complex64, wanted"),
         (lambda: square, "it gives a function, wanted 1"),
-        (lambda: range(10**9), "[0, 1, 2, ...], more than 10,000 things"),
+        (lambda: range(10**9), ": it gives [0, 1, 2, ...], more than 10,000 things"),
     ):
         assert words in compared(lambda x, give=give: give(), lambda x: 1, (X,))
 
@@ -547,7 +547,6 @@ EFFECTS = {
     ),
     "less exact": lambda: torch.set_float32_matmul_precision("medium"),
     "anomalies": lambda: torch.autograd.set_detect_anomaly(True),
-    "NumPy with other warnings": lambda: np.seterr(all="ignore"),
     "all warnings switched off": lambda: warnings.simplefilter("ignore"),
 }
 
@@ -562,11 +561,9 @@ def state() -> tuple:
         torch.is_deterministic_algorithms_warn_only_enabled(),
         torch.get_float32_matmul_precision(),
         torch.is_anomaly_enabled(),
-        np.geterr(),
         [*warnings.filters],
         torch.get_rng_state().tolist(),
         random.getstate(),
-        np.random.get_state()[1].tolist(),
     )
 
 
@@ -592,7 +589,6 @@ def test_a_moved_seed_and_a_filter_of_warnings_are_undone_without_a_word(capsys)
         torch.manual_seed(1)
         torch.rand(2)
         random.seed(1)
-        np.random.seed(1)
         warnings.filterwarnings("ignore", message="a single one")
         return n**2
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .effects import contained
-from .words import describe, gives, listed, number, unreadable
+from .words import TooMany, describe, gives, listed, number, unreadable
 
 
 class Mistake(AssertionError):
@@ -217,6 +217,8 @@ def outcome(use: Callable, function: Callable, case: tuple):
         found = listed(use(returned, *arguments))
     except Mistake as mistake:
         return mistake
+    except TooMany as many:
+        return Mistake(f"it gives {many}")
     except KeyboardInterrupt:
         raise
     except BaseException as error:

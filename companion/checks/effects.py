@@ -5,15 +5,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 ALL_IGNORED = ("ignore", None, Warning, None, 0)
-
-
-def default_device() -> torch.device:
-    return torch.get_default_device()
 
 
 def set_default_device(device: torch.device) -> None:
@@ -28,15 +23,6 @@ def deterministic() -> tuple[bool, bool]:
 
 def set_deterministic(flags: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(flags[0], warn_only=flags[1])
-
-
-def set_numpy_errors(actions: dict[str, str]) -> None:
-    np.seterr(
-        divide=actions["divide"],
-        over=actions["over"],
-        under=actions["under"],
-        invalid=actions["invalid"],
-    )
 
 
 # What it does to everybody: the words, how one looks, and how it is put back.
@@ -56,7 +42,7 @@ GLOBAL = (
     (
         "leaves another default device for everybody: give the device where a tensor"
         " is made",
-        default_device,
+        torch.get_default_device,
         set_default_device,
     ),
     (
@@ -79,11 +65,6 @@ GLOBAL = (
         " `with torch.autograd.detect_anomaly():`",
         torch.is_anomaly_enabled,
         torch.autograd.set_detect_anomaly,
-    ),
-    (
-        "leaves NumPy with other warnings for everybody: use `with np.errstate(...):`",
-        np.geterr,
-        set_numpy_errors,
     ),
     (
         "leaves all warnings switched off for everybody: use"
@@ -120,7 +101,7 @@ def contained(arguments: tuple, effects: list[str]) -> Iterator[None]:
     needed = [x.requires_grad for x in tensors]
     training = [module.training for module in modules]
     before = [get() for _, get, _ in GLOBAL]
-    states = random.getstate(), np.random.get_state()
+    state = random.getstate()
 
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
@@ -129,8 +110,7 @@ def contained(arguments: tuple, effects: list[str]) -> Iterator[None]:
             finally:
                 after = [get() for _, get, _ in GLOBAL]
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
+        random.setstate(state)
         for (words, _, put_back), old, new in zip(GLOBAL, before, after, strict=True):
             if old != new:
                 put_back(old)

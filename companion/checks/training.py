@@ -213,8 +213,8 @@ def best(answer) -> None:
         low="the weights of the highest number stay, and the lower the better",
     ) | {
         "the model never moves: call optimizer.step()": without_a_step,
-        "the steps find no gradients: zero_grad comes before backward, and what is"
-        " trained is the model itself, no copy": cleared_too_late,
+        "the steps find no gradients: they are cleared after backward, or are those of"
+        " a copy of the model": cleared_too_late,
         "each parameter is clipped by itself: one norm is that of all gradients, as in"
         " `clip_grad_norm_(model.parameters(), 1.0)`": each_clipped_by_itself,
     }

@@ -8,7 +8,6 @@ from itertools import islice
 from numbers import Real
 from types import FunctionType
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,8 +15,11 @@ MOST = 10_000  # things in an answer
 
 
 def listed(x, depth: int = 4):
-    """A list in place of whatever gives things in order: a generator, a `range`, ..."""
-    if isinstance(x, np.ndarray):
+    """A list in place of whatever gives things in order: a generator, a `range`, ...
+
+    An array of NumPy's becomes one of numbers or of texts; a tensor stays.
+    """
+    if hasattr(x, "tolist") and not isinstance(x, Tensor):
         return x.tolist()
     is_plain = isinstance(x, list | tuple | str | bytes | bytearray)
     if is_plain or not isinstance(x, Iterator | Sequence | MappingView) or not depth:
