@@ -1,10 +1,12 @@
 """Checks of chapter 01."""
 
+import math
+
 import torch
 from torch import Tensor
 
 from ..attention import softmax
-from .compare import compare, draw
+from .compare import compare, draw, stops
 
 
 def one_query(answer) -> None:
@@ -18,7 +20,10 @@ def one_query(answer) -> None:
     mixed = [(draw(*n) * 8).round().div(8).tolist() for n in ([8], [5, 8], [5, 3])]
     close = [[0.0, 1.0], [1.0, 2.0], [0.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
     large = [3e3, 1.0], close, mixed[2]  # the two largest scores are close
+    apart = [3e3, 1.0], [[0.0, 1.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1.0]], mixed[2][:4]
     below = [-3e3, 1.0], [[2 - x, y] for x, y in close], mixed[2]
+    ties = [[2.0, 1.0], [1.0, 0.0], [1.0, 2.0], [3.0, 0.0]]
+    lowest = [-(2.0**100), 0.0], ties, draw(4, 3).tolist()
     scores = {  # of scores z and the sizes s, d and c
         "no scale: divide the scores by the root of d": lambda z, s, d, c: z * d**0.5,
         "the scores are divided by d: take its root": lambda z, s, d, c: z / d**0.5,
@@ -41,10 +46,35 @@ def one_query(answer) -> None:
     }  # fmt: skip
     mistakes = {words: {"take": take} for words, take in takes.items()}
     mistakes |= {words: {"score": score} for words, score in scores.items()}
-    largest = "take away the largest of the very numbers that e is raised to, not 0"
-    mistakes |= {largest: (OverflowError, ZeroDivisionError)}
+
+    def in_python(shift):
+        """In plain Python, where numbers overflow; `shift` is taken from the scores."""
+
+        def answer(q, k, v):
+            dots = [sum(map(math.prod, zip(q, key, strict=True))) for key in k]
+            scores = [dot / len(q) ** 0.5 for dot in dots]
+            terms = [math.exp(score - shift(scores, dots)) for score in scores]
+            columns = zip(*v, strict=True)
+            sums = [sum(map(math.prod, zip(terms, c, strict=True))) for c in columns]
+            return [x / sum(terms) for x in sums]
+
+        return answer
+
+    mistakes |= {
+        "take away the largest score before exp, not 0": in_python(lambda z, dots: 0),
+        "take away the largest of the very numbers that e is raised to":
+            in_python(lambda z, dots: max(dots)),
+        "what is taken away is never below 0, by `abs` or as it begins there: all"
+        " scores may lie below": in_python(lambda z, dots: max(0, *z)),
+        "the largest score begins at a number that all may lie below: begin with the"
+        " first, or with -inf": in_python(lambda z, dots: max(-9_999, *z)),
+        "before exp take away the largest score, and no other number":
+            stops(ArithmeticError, "math range", "out of range", "float division by"),
+    }  # fmt: skip
     praise = "one_query: compare, scale, share out, average"
-    compare(answer, right, [small, mixed, large, below], mistakes, praise)
+    compare(
+        answer, right, [small, mixed, large, apart, below, lowest], mistakes, praise
+    )
 
 
 def window_attention(answer) -> None:
@@ -64,11 +94,15 @@ def window_attention(answer) -> None:
         return [size * draw(*shape, n, seed=i) for i, n in enumerate(d)]
 
     cases = [(*case(2, 2, 3, 6, d=(5, 5, 4)), 3), (*case(2, 1, 1, 4, d=(2, 2, 3)), 9)]
-    cases += [(*case(300, 3, 2, 7, d=(3, 3, 5)), 1)]  # here -10,000 is not low enough
+    # Here -10,000 is not low enough, nor -1,000,000.
+    cases += [(*case(size, 3, 2, 7, d=(3, 3, 5)), 1) for size in (300, 3000)]
     weights = {  # of scores z, mask m and root of d
         "hidden scores are 0, not -inf": lambda z, m, r: softmax(z * m),
         "leaves weight: use -inf": lambda z, m, r: shut(z, m, low=-100),
         "-10,000 is no low score: use -inf": lambda z, m, r: shut(z, m, low=-1e4),
+        "-1,000,000 is no low score: use -inf": lambda z, m, r: shut(z, m, low=-1e6),
+        "exp overflows, and inf / inf is NaN: take away the largest score first":
+            lambda z, m, r: (w := z.exp() * m) / w.sum(-1, True),
         "True is added as 1, it hides nothing": lambda z, m, r: softmax(z + m),
         "mask before softmax: 0 divided by 0 is NaN":
             lambda z, m, r: (w := softmax(z) * m) / w.sum(-1, True),
@@ -133,6 +167,7 @@ def softmax_gradient(answer) -> None:
 
     cases = [(draw(3, 5).softmax(-1), draw(3, 5, seed=1))]
     cases += [(torch.eye(6)[[2, 5]], draw(2, 6, seed=4))]
+    cases += [(draw(4, 4, seed=2).softmax(-1), draw(4, 4, seed=3))]
     compare(answer, lambda w, g: w * (g - total(w * g)), cases, {
         "a score moves the other weights, too": lambda w, g: w * (1 - w) * g,
         "a score moves its own weight, too": lambda w, g: w * (w * g - total(w * g)),
@@ -147,5 +182,8 @@ def softmax_gradient(answer) -> None:
         "the sum, too, has the factor w": lambda w, g: w * g - total(w * g),
         "the sum runs over queries, not a row": lambda w, g: w * (g - total(w * g, 0)),
         "a sum over the row, no mean": lambda w, g: w * (g - total(w * g) / w.shape[1]),
-        "a row's sum is one number: give it keepdim=True": RuntimeError,
+        "these are weights already: no softmax":
+            lambda w, g: w.softmax(-1) * (g - total(w.softmax(-1) * g)),
+        "a row's sum is one number: give it keepdim=True":
+            lambda w, g: w * (g - (w * g).sum(-1)),
     }, "softmax_gradient: each score gets its part of the blame")  # fmt: skip

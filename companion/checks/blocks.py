@@ -5,7 +5,7 @@ from itertools import product
 from torch import add, relu, sigmoid, tanh
 from torch.nn.functional import gelu, layer_norm, silu
 
-from .compare import compare, draw
+from .compare import compare, draw, stops
 
 
 def channel_norm(answer) -> None:
@@ -21,6 +21,26 @@ def channel_norm(answer) -> None:
 
     def case(b, c, t, eps):
         return draw(b, c, t) + 1, draw(c, seed=1), draw(c, seed=2), eps
+
+    def centered(x):
+        return x - x.mean(1, keepdim=True)
+
+    def nothing_turned(x, gain, bias, eps):
+        variance = centered(x).square().mean(1, keepdim=True)
+        return gain * centered(x) / (variance + eps).sqrt() + bias
+
+    def means_without_keepdim(x, gain, bias, eps):
+        root = (x.var(1, unbiased=False) + eps).sqrt()
+        return gain[:, None] * (x - x.mean(1)) / root + bias[:, None]
+
+    def both_without_keepdim(x, gain, bias, eps):
+        difference = x - x.mean(1)
+        variance = difference.square().mean(1)
+        return gain[:, None] * difference / (variance + eps).sqrt() + bias[:, None]
+
+    def variances_without_keepdim(x, gain, bias, eps):
+        variance = centered(x).square().mean(1)
+        return gain[:, None] * centered(x) / (variance + eps).sqrt() + bias[:, None]
 
     each = "each position has a mean and a variance of its own, over its c features"
     over = {2: "t", 0: "the batch", (1, 2): "c and t", (0, 1, 2): "everything"}
@@ -43,10 +63,19 @@ def channel_norm(answer) -> None:
         "the gain is not used": {"end": lambda z, g, b: z + b},
         "gain and bias are not used": {"end": lambda z, g, b: z},
         "the bias gets no gain: it comes last": {"end": lambda z, g, b: g * (z + b)},
-        "c is axis 1: give its parts `keepdim=True` or `[:, None]`": RuntimeError,
+        "`layer_norm` is over the last axis, and c is axis 1: turn x round before and"
+        " after": lambda x, g, b, eps: layer_norm(x, [len(g)], g, b, eps),
+        "gain and bias belong to c, axis 1: give them `[:, None]`": nothing_turned,
+        "a position's mean is one number for its c features: give it `keepdim=True`":
+            means_without_keepdim,
+        "a position's mean is one number for its c features, and so is its variance:"
+        " give both `keepdim=True`": both_without_keepdim,
+        "a position's variance is one number for its c features: give it"
+        " `keepdim=True`": variances_without_keepdim,
     }  # fmt: skip
     praise = "channel_norm: the features decide what is averaged, not the last axis"
-    compare(answer, right, [case(2, 7, 3, 3), case(3, 8, 6, 2)], mistakes, praise)
+    cases = [case(2, 7, 3, 3), case(3, 8, 6, 2), case(4, 4, 4, 1e-3)]
+    compare(answer, right, cases, mistakes, praise)
 
 
 def swiglu(answer) -> None:
@@ -76,11 +105,14 @@ def swiglu(answer) -> None:
         "first x @ gate, then SiLU": lambda x, u, g, d: (x @ silu(g) * (x @ u)) @ d,
         "`@ down` leads back": lambda x, u, g, d: silu(x @ g) * (x @ u),
         "x is not added here: a block does it": lambda x, *w: x + right(x, *w),
-        "`F.linear(x, gate)` is x @ gate.T; and `*` and `@` go from left to right: has"
-        " each product its brackets?": RuntimeError,
+        "`F.linear(x, gate)` is x @ gate.T: here matrices are (inputs, outputs)":
+            lambda x, u, g, d: right(x, u.T, g.T, d.T),
+        "`*` and `@` go from left to right: x @ up needs brackets":
+            lambda x, u, g, d: silu(x @ g) * x @ u @ d,
     }  # fmt: skip
     praise = "swiglu: a gate that each token sets for itself"
-    compare(answer, right, [case(3, 4, 6), case(5, 2, 7)], mistakes, praise)
+    cases = [case(3, 4, 6), case(5, 2, 7), case(4, 5, 5)]
+    compare(answer, right, cases, mistakes, praise)
 
 
 def third_block(answer) -> None:
@@ -161,6 +193,8 @@ def fold(answer) -> None:
     mistakes = {"the order is weight, offset": lambda *case: right(*case)[::-1]}
     for one, two in product(weights, offsets):
         mistakes["; ".join(filter(None, (one, two)))] = {"one": one, "two": two}
-    mistakes["right for square weights only"] = RuntimeError
+    # An error in the case of (3, 8) alone.
+    square = stops(RuntimeError, "(8)", "3x8", "of size 8", "of size 24")
+    mistakes["right for square weights only"] = square
     praise = "fold: the norm's gain and bias cost nothing any more"
     compare(answer, right, [case(7, 7), case(8, 8), case(3, 8)], mistakes, praise)

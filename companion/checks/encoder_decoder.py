@@ -6,7 +6,10 @@ from einops import rearrange
 from torch import Tensor
 
 from ..attention import MultiHeadAttention, attention, attention_weights, padding_mask
-from .compare import Mistake, compare, difference, draw
+from .compare import Mistake, compare, difference, draw, stops
+from .watch import Watch
+
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul")  # of matrices
 
 
 def shifted(answer) -> None:
@@ -26,7 +29,14 @@ def shifted(answer) -> None:
         "overwritten before it is copied": lambda a, b: right(a[:, :1].expand_as(a), b),
         "the first token is lost": lambda a, b: F.pad(a[:, 1:], (1, 0), value=b),
         "sequences are shifted, not their tokens: t is axis 1": {"by": (0, 0, 1, -1)},
-        "as a column `begin` has the shape (b 1)": (RuntimeError, TypeError),
+        "as a column `begin` has the shape (b 1), a row for each sequence":
+            stops(RuntimeError, "except in dimension 1. Expected size 1 but got size"),
+        "t is axis 1, and `torch.cat` joins along axis 0 unless it is told":
+            stops(RuntimeError, "except in dimension 0. Expected size 1 but got size"),
+        "as a column `begin` has the shape (b 1), two axes":
+            stops(RuntimeError, "must have same number of dimensions"),
+        "as a column `begin` has the shape (b 1), no single axis":
+            stops(IndexError, "[-1, 0], but got 1"),
     }, "shifted: each position reads all that comes before its answer")  # fmt: skip
 
 
@@ -70,9 +80,14 @@ def padded_loss(answer) -> None:
     def trained(answer, logits, targets, lengths):
         """The loss, and its gradient, which is 0 where nothing can be trained."""
         z = logits.clone().requires_grad_()
-        loss = answer(z, targets, lengths)
+        given = z.clone()  # a tensor that may be written into, unlike a leaf
+        loss = answer(given, targets, lengths)
+        if not torch.equal(given, z):
+            raise Mistake("the function changes its input: work on a copy")
+        if z.grad is not None:
+            raise Mistake("the loss has gone backward already: give it as it is")
         if isinstance(loss, Tensor) and loss.requires_grad and loss.isfinite().all():
-            loss.backward()
+            loss.sum().backward()
         return {"loss": loss, "gradient": 0 * logits if z.grad is None else z.grad}
 
     first = 3 * draw(2, 5, 4), torch.tensor([[1, 0, 2, 0, 0], [2, 1, 3, 0, 2]])
@@ -108,18 +123,31 @@ def padded_loss(answer) -> None:
 def read_once(answer) -> None:
     """`answer(layer, x, real)`: `look`, with the keys and values of x made once."""
 
+    def makes_keys(look, y, n):
+        """Whether a look at one token makes as many numbers as one text has keys."""
+        with Watch() as watch:
+            look(y)
+        return any(z.numel() >= n for name, z in watch.made if name in PRODUCTS)
+
     def looks(answer, x, real, y):
         """Four looks, and whether they make keys and values, though they are right."""
         layer = MultiHeadAttention(x.shape[-1], 5 if x.shape[-1] == 15 else 2)
         for i, weights in enumerate(layer.parameters()):
             weights.data = draw(*weights.shape, seed=i) / 2
-        look = answer(layer, x, real)
+        given = x.clone()
+        look = answer(layer, given, real)
         if not callable(look):
             raise Mistake("it gives no function: return `look` itself")
         found = [look(part) for part in (y[:, :1], y[:, 1:2], y[:, 1:], y)]
+        if not torch.equal(given, x):
+            raise Mistake("the function changes its input: work on a copy")
+
+        # What was made once asks neither for the source again nor for the weights.
+        anew = makes_keys(look, y[:, :1], x[0].numel())
+        given.neg_()
         for weights in (layer.to_keys.weight, layer.to_values.weight):
             weights.data = weights.data.flip(0)
-        anew = difference(look(y), found[3])
+        anew = anew or difference(look(y), found[3])
         if anew and difference(found, looks(right, x, real, y)["looks"]):
             anew = None
         return {"looks": found, "keys and values": "made anew" if anew else "kept"}
@@ -136,9 +164,9 @@ def read_once(answer) -> None:
         keys, values = heads(a.to_keys(x)), heads(a.to_values(x))
         return look
 
-    few = padding_mask(torch.tensor([2, 3]), 4)
+    few = padding_mask(torch.tensor([2, 9]), 12)
     many = padding_mask(torch.tensor([6, 1, 4]), 8)
-    cases = [(draw(2, 4, 15), few, draw(2, 6, 15, seed=1))]
+    cases = [(draw(2, 12, 15), few, draw(2, 6, 15, seed=1))]
     cases += [(draw(3, 8, 14), many, draw(3, 5, 14, seed=1))]
     praise = "read_once: the target grows, its source stays"
     compare(answer, right, cases, {

@@ -4,7 +4,9 @@ import torch
 from torch import Tensor
 
 from .compare import Mistake, compare, draw
+from .sampling import token_list
 from .watch import Watch
+from .words import describe, listed
 
 
 def text_cost(answer) -> None:
@@ -36,37 +38,115 @@ def text_cost(answer) -> None:
 def in_place(answer) -> None:
     """`answer(room, n_used, new)`: writes new (b h t d), gives all that is used."""
 
+    def lies_in(x, room):
+        """Whether x is a part of the memory of `room`, and no copy."""
+        begin = room.data_ptr()
+        return begin <= x.data_ptr() < begin + room.nbytes or x.numel() == 0
+
     def written(answer, room, n_used, new):
-        room, copying = room.clone(), ("copy_", "clone", "cat")
+        room = room.clone()
         with Watch() as watch:
             kept = answer(room, n_used, new)
-        if isinstance(kept, Tensor) and not {kept, kept._base} & {room, new}:
+        if isinstance(kept, Tensor) and not (lies_in(kept, room) or kept is new):
             raise Mistake("a copy: write into `room` and give a slice of it")
-        copied = sum(x.numel() for name, x in watch.made if name in copying)
+
+        # Numbers that are new in memory, and those that are written into other places.
+        copied = sum(
+            x.numel()
+            for name, x in watch.made
+            if name == "copy_" or (x.is_floating_point() and not lies_in(x, room))
+            if not lies_in(x, new)
+        )
         if copied > 2 * new.numel():  # room for a copy of the new ones
             raise Mistake("what is kept is copied: write `new` alone")
         return {"kept": kept, "room": room}
 
-    def right(room, n, new, begin=0, end=lambda n, t, s: n + t, first=None, old=0):
-        at, t = n + begin, new.shape[-2]
-        room[..., at + t :, :].mul_(old != "cleared")
-        place = room[..., at : at + t, :][..., :first, :]
-        place.copy_(new[..., :first, :] + place * (old == "added"))
-        return room[..., : end(n, t, room.shape[-2]), :]
+    def right(room, n, new):
+        end = n + new.shape[-2]
+        room[..., n:end, :] = new
+        return room[..., :end, :]
+
+    def one_early(room, n, new):
+        end = n + new.shape[-2]
+        room[..., n - 1 : end - 1, :] = new
+        return room[..., :end, :]
+
+    def one_early_by_narrow(room, n, new):
+        end = n + new.shape[-2]
+        room.narrow(-2, n - 1, new.shape[-2]).copy_(new)
+        return room[..., :end, :]
+
+    def one_late(room, n, new):
+        end = n + new.shape[-2]
+        room[..., n + 1 : end + 1, :] = new
+        return room[..., : end + 1, :]
+
+    def one_late_by_narrow(room, n, new):
+        end = n + new.shape[-2]
+        room.narrow(-2, n + 1, new.shape[-2]).copy_(new)
+        return room[..., : end + 1, :]
+
+    def whole_room(room, n, new):
+        right(room, n, new)
+        return room
+
+    def first_new_token(room, n, new):
+        return right(room, n, new[..., :1, :])
+
+    def rest_cleared(room, n, new):
+        room[..., n:, :] = 0
+        return right(room, n, new)
+
+    def added(room, n, new):
+        end = n + new.shape[-2]
+        room[..., n:end, :] += new
+        return room[..., :end, :]
+
+    def one_place(room, n, new):
+        room[..., n : n + 1, :] = new
+        return room[..., : n + 1, :]
+
+    def to_the_end_of_the_room(room, n, new):
+        room[..., n:, :] = new
+        return room[..., : n + new.shape[-2], :]
+
+    def last_axis(room, n, new):
+        room[..., n : n + new.shape[-2]] = new
+        return room[..., : n + new.shape[-2]]
+
+    def head_axis(room, n, new):
+        room[:, n : n + new.shape[1]] = new
+        return room[:, : n + new.shape[1]]
+
+    def size_of_the_last_axis(room, n, new):
+        room[..., n : n + new.shape[-1], :] = new
+        return room[..., : n + new.shape[-1], :]
+
+    def size_of_the_first_axis(room, n, new):
+        room[..., n : n + new.shape[0], :] = new
+        return room[..., : n + new.shape[0], :]
 
     sizes = ((2, 3, 8, 4), 3, 2), ((1, 2, 9, 6), 4, 3), ((1, 2, 9, 6), 0, 3)
     cases = [(draw(*s), n, draw(*s[:2], t, s[3], seed=1)) for s, n, t in sizes]
     cases += [(draw(3, 1, 7, 2), 5, draw(3, 1, 2, 2))]
     compare(answer, right, cases, {
-        "one too early: 3 are used, at 0 to 2, so the next is 3": {"begin": -1},
-        "one too late: counted from 0": {"begin": 1, "end": lambda n, t, s: n + t + 1},
-        "the whole room: its end holds no tokens": {"end": lambda n, t, s: s},
-        "only one token: `new` has several": {"end": lambda n, *_: n + 1, "first": 1},
+        "one too early: 3 are used, at 0 to 2, so the next is 3": one_early,
+        "one too early: 3 are used, at 0 to 2, and the next is 3": one_early_by_narrow,
+        "one too late: counted from 0": one_late,
+        "one too late: places are counted from 0": one_late_by_narrow,
+        "the whole room: its end holds no tokens": whole_room,
+        "only one token: `new` has several": first_new_token,
         "the new ones alone: give all that is kept": lambda room, n, new: new,
-        "the rest of `room` is changed: write `new`, and nothing else":
-            {"old": "cleared"},
-        "the next places hold anything: set them, don't add": {"old": "added"},
-        "`new` may hold several tokens: slice the last axis but one": RuntimeError,
+        "the rest of `room` is changed: write `new`, and nothing else": rest_cleared,
+        "the next places hold anything: set them, don't add": added,
+        "`new` may hold several tokens: slice the last axis but one up to n_used + t":
+            one_place,
+        "slice the last axis but one up to n_used + t, not up to its end":
+            to_the_end_of_the_room,
+        "slice the last axis but one: the last holds features": last_axis,
+        "slice the last axis but one: the first but one holds heads": head_axis,
+        "t is `new.shape[-2]`, here d was taken": size_of_the_last_axis,
+        "t is `new.shape[-2]`, here b was taken": size_of_the_first_axis,
     }, "in_place: nothing kept is copied", written)  # fmt: skip
 
 
@@ -102,22 +182,36 @@ def place(answer) -> None:
     }, "place: n_kept moves both")  # fmt: skip
 
 
+class Kept:
+    """What a model keeps of a text, for itself alone."""
+
+    def __init__(self, tokens: list[int]):
+        self.tokens = tokens
+
+
 def talk(answer) -> None:
     """`answer(step, questions, n_new)`: the answers, all in one text and one cache."""
 
     def traced(answer, questions, n_new):
-        handed, states = [], {None: []}
+        handed = []
 
         def step(new, kept):
-            if not isinstance(new, list | tuple):
+            if isinstance(new, int):
                 raise Mistake(f"`step` takes a list: [{new}], not {new}")
-            if isinstance(kept, list | dict) or kept not in states:
+            if not isinstance(new, list | tuple):
+                raise Mistake(f"`step` takes a list of tokens, not {describe(new)}")
+            if kept is not None and not isinstance(kept, Kept):
                 raise Mistake("hand back what `step` kept, at first None")
+            if len(new) == 0:
+                raise Mistake("`step` has nothing to read: hand it a token")
+            new = token_list(new, "step")
             handed.extend(new)
-            states[kept := object()] = seen = [*states[kept], *new]
-            return sum(i * x for i, x in enumerate(seen, 2)) % 89, kept
+            seen = [*kept.tokens, *new] if kept else new
+            return sum(i * x for i, x in enumerate(seen, 2)) % 89, Kept(seen)
 
         answers = answer(step, questions, n_new)
+        if isinstance(answers, list | tuple):
+            answers = [listed(one) for one in answers]
         return {"tokens for `step`": handed, "answers": answers}
 
     def right(

@@ -1,6 +1,12 @@
 """Checks of chapter 11."""
 
-from .compare import Mistake, compare, draw
+from numbers import Real
+
+import torch
+from torch import Tensor
+
+from .compare import Mistake, compare, draw, stops
+from .words import describe, listed
 
 
 def ring_seconds(answer) -> None:
@@ -19,7 +25,8 @@ def ring_seconds(answer) -> None:
         "the last rank's cable counts too: it leads to rank 0":
             {"cable": lambda found: min(found[:-1])},
         "half of it: the sums go round as well": {"turns": lambda p: p - 1},
-        "2 p turns: a part passes p - 1 neighbours": {"turns": lambda p: 2 * p},
+        "2 p turns of n_bytes / p, or 2 (p - 1) of n_bytes / (p - 1): there are p"
+        " parts, and each passes p - 1 neighbours, twice": {"turns": lambda p: 2 * p},
         "n_bytes once through the slowest cable: it carries 2 (p - 1) of p parts":
             {"turns": lambda p: p},
         "a mean cable: all wait for the slowest": {"cable": lambda x: sum(x) / len(x)},
@@ -41,13 +48,41 @@ def columns(answer) -> None:
         both = (Q, first, end), (K, *own)
         return [x[:, round(i * d) : round(j * d) - less] for x, i, j in both]
 
+    def with_keys(heads):
+        """A rank's own queries, and those `heads` of keys, each by itself."""
+
+        def answer(Q, K, h, n, rank, p):
+            d = Q.shape[1] // h
+            queries = Q[:, rank * h // p * d : (rank + 1) * h // p * d]
+            keys = [K[:, head * d : (head + 1) * d] for head in heads(h, n, rank, p)]
+            return queries, torch.cat(keys, 1)
+
+        return answer
+
+    def asked(h, n, rank, p):
+        """For each of a rank's heads of queries the head of keys that it asks."""
+        return [head * n // h for head in range(rank * h // p, (rank + 1) * h // p)]
+
+    def equally_many(h, n, rank, p):
+        first = rank * n // p
+        return range(first, first + max(1, n // p))
+
+    def one_of_as_many_as_ranks(Q, K, h, n, rank, p):
+        d = Q.shape[1] // h
+        queries = Q[:, rank * h // p * d : (rank + 1) * h // p * d]
+        return queries, K.split(d, 1)[rank]
+
     def two(answer, W_Q, W_K, n_heads, n_kv_heads, rank, p):
-        if len(found := [*answer(W_Q, W_K, n_heads, n_kv_heads, rank, p)]) != 2:
+        found = answer(W_Q, W_K, n_heads, n_kv_heads, rank, p)
+        if not isinstance(found, list | tuple) or len(found) != 2:
             raise Mistake("give two matrices: columns of W_Q, and columns of W_K")
         return dict(zip(("W_Q's columns", "W_K's columns"), found, strict=True))
 
     cases = [case(4, 6, 2, 1, 2), case(2, 12, 4, 2, 4), case(6, 8, 4, 5, 8)]
     cases += [case(5, 6, 3, 0, 3), case(4, 8, 2, 1, 4)]
+    # Several heads of keys a rank, and heads that two ranks ask.
+    cases += [case(4, 8, 8, 1, 2), case(4, 6, 3, 0, 2), case(4, 6, 3, 1, 2)]
+    cases += [case(6, 12, 4, 1, 6)]
     praise = "columns: its heads of queries, and the heads of keys that they share"
     compare(answer, right, cases, {
         "keys have n_kv_heads heads: their matrix is narrower":
@@ -61,13 +96,23 @@ def columns(answer) -> None:
             {"keys": lambda rank, p, n, h: (rank * n / p, (rank + 1) * n / p)},
         "neighbours share a head: rank r doesn't ask head r modulo n_kv_heads":
             {"keys": lambda rank, p, n, h: (rank % n, rank % n + max(1, n // p))},
-        "there may be fewer heads of keys than ranks": IndexError,
+        "there may be fewer heads of keys than ranks": one_of_as_many_as_ranks,
+        "only the head of keys that a rank's first query asks: the others may ask more":
+            with_keys(lambda *case: asked(*case)[:1]),
+        "only the head of keys that a rank's last query asks: the others may ask more":
+            with_keys(lambda *case: asked(*case)[-1:]),
+        "a head of keys that several queries ask is kept once": with_keys(asked),
+        "n_kv_heads // p heads of keys, or one, for each rank: where p doesn't divide"
+        " them, two neighbours ask the same one": with_keys(equally_many),
         "these are rows: a feature is a column, as in x W_Q":
             lambda Q, K, *how: [x.mT for x in right(Q.mT, K.mT, *how)],
         "first the queries' columns, then the keys'": lambda *case: right(*case)[::-1],
         "ranks count from 0": lambda *case: right(*case[:4], case[4] + 1, case[5]),
         "the end is the first column that is no longer there": {"less": 1},
-        "columns are counted in whole numbers: divide by `//`": TypeError,
+        "columns are counted in whole numbers: divide by `//`":
+            stops(TypeError, "slice indices must be integers"),
+        "heads are counted in whole numbers: divide by `//`":
+            stops(TypeError, "'float' object cannot be interpreted as an integer"),
     }, praise, two)  # fmt: skip
 
 
@@ -82,16 +127,38 @@ def parts(answer) -> None:
         triples = enumerate(zip(xs, weights, strict=True))
         return [x @ w + share(i, len(xs)) * bias for i, (x, w) in triples]
 
+    def in_a_list(found, n):
+        if not isinstance(found, list | tuple | Tensor):
+            raise Mistake(f"give a list of parts, not {describe(found)}")
+        if len(found) != n and isinstance(found, Tensor):
+            raise Mistake(f"give a list of {n} parts, not {describe(found)}")
+        if len(found) != n:
+            raise Mistake(f"{len(found)} parts for {n} ranks: one for each")
+        return [*found]
+
     def added(answer, xs, weights, bias):
-        """The sum, and what is left of each part without the rank's own product."""
-        found = [*answer([*xs], [*weights], bias)]
-        if len(found) != len(xs):
-            raise Mistake(f"{len(found)} parts for {len(xs)} ranks: give a list")
+        """The sum, after a look at each rank's part by itself."""
+        found = in_a_list(answer([*xs], [*weights], bias), len(xs))
         for rank, part in enumerate(found):
-            rest = part - xs[rank] @ weights[rank]
+            product = xs[rank] @ weights[rank]
+            if not isinstance(part, Tensor) or part.shape != product.shape:
+                said = f"rank {rank} gives {describe(part)}, wanted {describe(product)}"
+                raise Mistake(said)
+            rest = part - product
             if not rest.allclose(rest[:1].expand_as(rest), atol=1e-4):
                 raise Mistake(f"rank {rank} gives more than its product and the bias")
+
+            # The same with other numbers on the other ranks, which it can't know.
+            others = [x if i == rank else 0 * x for i, x in enumerate(xs)]
+            again = in_a_list(answer(others, [*weights], bias), len(xs))[rank]
+            if not part.allclose(again, rtol=1e-4, atol=1e-4):
+                raise Mistake(f"what rank {rank} gives depends on the x of other ranks")
         return sum(found)
+
+    def rank_1_adds(xs, weights, bias):
+        products = [x @ weight for x, weight in zip(xs, weights, strict=True)]
+        products[1] += bias
+        return products
 
     cases = [case(2, 3, 2, 3), case(2, 2, 3, 2), case(3, 4, 2, 5), case(2, 3, 2, 1)]
     cases.append(([draw(1, 2)] * 3, [draw(2, 4)] * 3, 10 + draw(4)))
@@ -105,7 +172,7 @@ def parts(answer) -> None:
             {"share": lambda rank, p: rank == 1},
         "a p-th of the bias: every rank adds that, or one adds it all":
             {"share": lambda rank, p: (rank == 0) / p},
-        "there may be one rank alone, so let rank 0 add the bias": IndexError,
+        "there may be one rank alone, so let rank 0 add the bias": rank_1_adds,
     }, "parts: the bias once, however many ranks", added)  # fmt: skip
 
 
@@ -117,7 +184,19 @@ def equal_work(answer) -> None:
 
     def in_order(answer, p):
         """The pairs, sorted; a Mistake where a piece is missing, or work is uneven."""
-        pairs = sorted(sorted(map(float, pair)) for pair in answer(p))
+        found = answer(p)
+        said = f"give a list of pairs, one for each rank, not {describe(found)}"
+        if not isinstance(found, list | tuple | Tensor):
+            raise Mistake(said)
+        pairs = []
+        for pair in found:
+            pair = pair.tolist() if isinstance(pair, Tensor) else listed(pair)
+            if not isinstance(pair, list | tuple | set):
+                raise Mistake(said)
+            if not all(isinstance(piece, Real | Tensor) for piece in pair):
+                raise Mistake(said)
+            pairs.append(sorted(float(piece) for piece in pair))
+        pairs.sort()
         if [len(pair) for pair in pairs] != [2] * p:
             raise Mistake("give p pairs, two pieces for each rank", pairs)
         if missing := {*range(2 * p)} - {piece for pair in pairs for piece in pair}:
@@ -134,5 +213,4 @@ def equal_work(answer) -> None:
             lambda p: [(rank, rank + p) for rank in range(p)],
         "pieces are counted from 0": lambda p: [(r + 1, 2 * p - r) for r in range(p)],
         "there are 2 p pieces": lambda p: [(rank, p - 1 - rank) for rank in range(p)],
-        "give a list of pairs, one for each rank": (TypeError, ValueError),
     }, praise, in_order)  # fmt: skip

@@ -27,6 +27,10 @@ def head_parameters(answer) -> None:
         "a head reads all channels, not only its own slice":
             lambda c, h, d, b: 3 * h * d * (d + b) + c * (h * d + b),
         "one head was counted, of n_heads": lambda c, h, d, b: right(c, 1, d, b),
+        "W^O has its biases once, not for each head":
+            lambda c, h, d, b: 3 * h * d * (c + b) + c * h * (d + b),
+        "W^O has d_model outputs, so as many biases":
+            lambda c, h, d, b: 4 * h * d * (c + b),
         "the biases are missing": lambda c, h, d, b: 4 * h * d * c,
         "biases are counted although bias is False": lambda *case: right(*case[:3], 1),
     }  # fmt: skip
@@ -81,5 +85,10 @@ def split_heads(answer) -> None:
             {"pattern": "(d h) c -> h d c"},
         "`view(h, c, d)` doesn't cut rows: `view(h, d, c)` does":
             lambda x, w: x @ w.view(x.shape[1], -1, x.shape[3]).mT,
+        "rows of W^O meet features, as they are: it isn't to be transposed":
+            lambda x, w: right(x, w.T),
+        "the heads are the first axis here: `torch.stack(..., 1)`":
+            lambda x, w: right(x, w).transpose(0, 1),
+        "(b t h c): the heads are axis 1": lambda x, w: right(x, w).transpose(1, 2),
         "a list: `torch.stack(..., 1)` it": lambda x, w: [*right(x, w).unbind(1)],
     }, "split_heads: the output is what each head adds, summed up")  # fmt: skip

@@ -1,12 +1,14 @@
 """Checks of chapter 09."""
 
+import math
 from numbers import Real
 
 import torch
+from torch import Tensor
 
 from .compare import Mistake, compare, difference, draw
 from .watch import Watch
-from .words import describe
+from .words import describe, number
 
 
 def block_operations(answer) -> None:
@@ -22,17 +24,27 @@ def block_operations(answer) -> None:
         first = d, h, n, f = d_model, n_heads, n_kv_heads, d_hidden
         sizes = [(t, *first), (2 * t, *first), (t, 2 * d, h, n, f)]
         sizes += [(t, d, h, h, f), (t, d, h, 1, f), (t, d, h, n, 2 * f)]
-        if not isinstance(found := answer(t, *first), Real | torch.Tensor):
-            raise Mistake(f"give one number, the sum, not {describe(found)}")
-        sums = torch.tensor([answer(*each) for each in sizes], dtype=torch.float64)
+        found = [answer(*each) for each in sizes]
+        for one in found:
+            single = isinstance(one, Tensor) and one.numel() == 1
+            if not (single or isinstance(one, Real)) or not math.isfinite(one):
+                raise Mistake(f"give one number, the sum, not {describe(one)}")
+        sums = torch.tensor([float(one) for one in found], dtype=torch.float64)
         parts = [t * d * torch.tensor([d, d * n / h, t, f]) for t, d, h, n, f in sizes]
         parts = torch.stack(parts).double()
         often = torch.linalg.lstsq(parts / parts[0], sums).solution / parts[0]
         if not torch.allclose(parts @ often, sums):
-            raise Mistake(f"it gives {found}, wanted {right(t, *first)}")
+            wanted = describe(right(t, *first))
+            raise Mistake(f"it gives {number(float(found[0]))}, wanted {wanted}")
         terms = "t d_model²", "t d_model² n_kv_heads / n_heads", "t² d_model"
         often = (often.round(decimals=6) + 0).tolist()  # and -0 is 0
         return dict(zip((*terms, "t d_model d_hidden"), often, strict=True))
+
+    def one_head_s_scores(t, d, h, n, f):
+        return right(t, d, h, n, f) - 4 * t * t * (d - d / h)
+
+    def heads_of_one_feature(t, d, h, n, f):
+        return right(t, d, h, n, f) - 4 * t * d * (d * n / h - n)
 
     cases = [(4, 8, 4, 2, 24), (7, 12, 6, 2, 30), (100, 96, 12, 4, 256)]
     praise = "block_operations: projections, scores and mixing, a gated layer"
@@ -46,6 +58,10 @@ def block_operations(answer) -> None:
             {"scores": 1},
         "scores and mixing n_heads times: a head has only d_model / n_heads features":
             lambda t, d, h, n, f: right(t, d, h, n, f, scores=2 * h),
+        "scores and mixing of one head: there are n_heads, with d_model features":
+            one_head_s_scores,
+        "keys have n_kv_heads heads, each with d_model / n_heads features, not one":
+            heads_of_one_feature,
         "fewer key heads save no scores: every query still meets every key":
             lambda t, d, h, n, f: right(t, d, h, n, f, scores=2 * n / h),
         "the output projection is missing": {"q": 1},
@@ -63,8 +79,9 @@ def block_operations(answer) -> None:
 def merge_all(answer) -> None:
     """`answer(largest, totals, outs)`: (n t 1), (n t 1), (n t d) -> attention (t d)."""
 
-    def case(n, t, d, hidden=(), more=0.0):
-        scores, values = 4 * draw(n, t, 5) + more, draw(n, 5, d, seed=1)
+    def case(n, t, d, hidden=(), more=0.0, dtype=torch.float32):
+        scores = 4 * draw(n, t, 5).to(dtype) + more
+        values = draw(n, 5, d, seed=1).to(dtype)
         for place in hidden:
             scores[place] = -torch.inf
         largest = scores.amax(-1, keepdim=True)
@@ -78,7 +95,10 @@ def merge_all(answer) -> None:
         return torch.where(total == 0, 0, out / total)
 
     far = torch.tensor([[200.0], [-200]])
-    cases = [case(3, 2, 5, more=far), case(3, 3, 2, [(0, 1)], -20_000), case(3, 2, 4)]
+    cases = [case(3, 2, 5, more=far), case(3, 2, 4)]
+    cases += [
+        case(3, 3, 2, [(0, 1)], -200_000, torch.float64)
+    ]  # exact by logarithms too
     cases += [case(3, 2, 4, [(0, 0), (1, 0)]), case(4, 1, 2, [0, 1])]
     cases += [case(2, 3, 5, [(0, 0), (1, 0), (1, 2)]), case(1, 6, 3)]
     praise = "merge_all: one largest score for all, then sums"
@@ -119,13 +139,30 @@ def accumulated(answer) -> None:
 
     def backward(answer, surprises, real):
         """The losses, and the gradients that their sum gives the surprises."""
-        given = [x.clone().requires_grad_() for x in surprises]
-        losses = [*answer(given, real)]
+        leaves = [x.clone().requires_grad_() for x in surprises]
+        given = [x.clone() for x in leaves]  # that may be written into, unlike leaves
+        losses = answer([*given], real)
+        if not all(torch.equal(*pair) for pair in zip(given, leaves, strict=True)):
+            raise Mistake("the function changes its input: work on a copy")
+        if any(x.grad is not None for x in leaves):
+            raise Mistake(
+                "the losses have gone backward already: give them as they are"
+            )
+        single = isinstance(losses, Tensor) and losses.dim() == 0
+        if single or not isinstance(losses, list | tuple | Tensor):
+            said = f"give a list with a loss for each piece, not {describe(losses)}"
+            raise Mistake(said)
+
+        for i, loss in enumerate(losses):
+            if not isinstance(loss, Tensor | Real):
+                raise Mistake(
+                    f"loss {i} is {describe(loss)}, wanted a tensor of one number"
+                )
         if not all(getattr(loss, "requires_grad", False) for loss in losses):
             raise Mistake("a number can't go backward: sum, even where nothing is real")
-        sum(losses).backward()
-        gradients = [0 * x if x.grad is None else x.grad for x in given]
-        return {"losses": losses, "gradients": gradients}
+        sum(loss.sum() for loss in losses).backward()
+        gradients = [0 * x if x.grad is None else x.grad for x in leaves]
+        return {"losses": [*losses], "gradients": gradients}
 
     def each(part):
         """Losses of which each is `part` of a piece and of what is real in all."""
@@ -158,7 +195,6 @@ def accumulated(answer) -> None:
                               for loss in right(xs, real)],
         "the surprises are cut off, by `detach`, `item` or a new tensor":
             each(lambda x, r, real: x[r].detach().sum() / real.sum() + 0 * x.sum()),
-        "give a list with a loss for each piece": TypeError,
     }, praise, backward)  # fmt: skip
 
 
@@ -171,15 +207,19 @@ def linear_attention(answer) -> None:
         x, y = e(x @ r.T - lengths[0] / 2), e(y @ r.T - own * lengths[1])
         return x @ (y.T @ v) / (by(x, y) if by else (x @ y.sum(0))[:, None])
 
+    def lengths_added(q, k, v, r):
+        return right(q, k, v, r, own=-0.5)  # a query's own length cancels
+
     def case(t, s, d, m):
         return draw(t, d), draw(s, d, seed=1), draw(s, d, seed=2), draw(m, d, seed=3)
 
     def watched(answer, q, k, v, r):
         with Watch() as watch:
             found = answer(q, k, v, r)
-        most, table = max(x.numel() for _, x in watch.made), len(q) * len(k)
-        if most >= table > 10_000 and not difference(found, right(q, k, v, r)):
-            raise Mistake(f"right, but by a table of {most:,}: sum over the keys first")
+        made, table = sum(x.numel() for _, x in watch.made), len(q) * len(k)
+        if made >= table > 10_000 and not difference(found, right(q, k, v, r)):
+            said = f"right, but {made:,} numbers are made where a table has {table:,}"
+            raise Mistake(f"{said}: sum over the keys first")
         return found
 
     cases = [case(3, 5, 4, 7), case(6, 2, 8, 3), case(300, 200, 4, 3)]
@@ -193,6 +233,9 @@ def linear_attention(answer) -> None:
             lambda q, k, v, r: torch.softmax(q @ k.T / q.shape[-1] ** 0.5, -1) @ v,
         "attention's root of d is missing: divide both by d ** 0.25": {"root": 0},
         "both are divided by the root of d: together that is d": {"root": 0.5},
+        "|q|² / 2 and |k|² / 2 are added: subtract them": lengths_added,
+        "divided by the mean over the keys: weights sum to 1 if it is the sum":
+            {"by": lambda q, k: (q @ k.mean(0))[:, None]},
         "the exponential is missing: a feature is e to that power": {"e": lambda x: x},
         "the keys' own lengths are missing: subtract |k|² / 2": {"own": 0},
         "all of |k|² is subtracted: half of it": {"own": 1},

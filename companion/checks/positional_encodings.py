@@ -77,7 +77,7 @@ def neighbours(answer) -> None:
             first(lambda x, p: rotate(deinterleave(x), p)),
         "the features from n on stay as they are":
             lambda x, p, n: right(x, p, n) * (torch.arange(len(x[0])) < n),
-        "a list: make it a tensor": lambda *case: right(*case).tolist(),
+        "a list or an array: make it a tensor": lambda *case: right(*case).tolist(),
         "`sin` and `cos` take radians, and so they are": {"at": torch.deg2rad},
         "it turns the other way: which sine has the minus?": {"at": torch.neg},
         "both sines have a plus: the one in a' has a minus":

@@ -4,7 +4,8 @@ import re
 
 import torch
 
-from .compare import compare
+from .compare import Mistake, compare
+from .words import describe
 
 
 def bits_a_weight(answer) -> None:
@@ -30,9 +31,10 @@ def bits_a_weight(answer) -> None:
 def eight_bits(answer) -> None:
     """`answer(raw)`: bytes (n 34) -> weights (n 32), float32."""
 
-    def case(n, seed):
+    def case(n, seed, scales=None):
         generator = torch.Generator().manual_seed(seed)
-        scales = 0.05 + torch.rand(n, 1, generator=generator)
+        if scales is None:
+            scales = 0.05 + torch.rand(n, 1, generator=generator)
         numbers = torch.randint(-128, 128, (n, 32), generator=generator)
         two = scales.half().view(torch.uint8)
         return (torch.cat([two, numbers.to(torch.int8).view(torch.uint8)], 1),)
@@ -41,8 +43,22 @@ def eight_bits(answer) -> None:
         scales = of(raw[:, :2]).contiguous().view(scale).float() ** p
         return scales * (raw[:, 2:].contiguous().view(kind).float() - less)
 
+    def without_sign(raw):
+        scales = raw[:, :2].contiguous().view(torch.float16).float()
+        return scales.abs() * raw[:, 2:].contiguous().view(torch.int8)
+
+    def sign_and_seven_bits(raw):
+        scales = raw[:, :2].contiguous().view(torch.float16).float()
+        numbers = raw[:, 2:].short()
+        return scales * torch.where(numbers > 127, 128 - numbers, numbers)
+
+    # Of either sign, and one so small that float16 keeps it with fewer digits.
+    special = torch.tensor([[-0.5], [3e-5], [2.0], [-12.0]])
     praise = "eight_bits: a scale for each block, and signed bytes"
-    compare(answer, right, [case(3, 0), case(1, 1), case(5, 2)], {
+    cases = [case(3, 0), case(1, 1), case(5, 2), case(4, 3, special)]
+    compare(answer, right, cases, {
+        "a scale may be below 0: keep its sign": without_sign,
+        "bytes above 127 are 256 less, and not a sign with 7 bits": sign_and_seven_bits,
         "bytes above 127 are numbers below 0: read int8": {"kind": torch.uint8},
         "128 is subtracted: they are int8 already": {"kind": torch.uint8, "less": 128},
         "255 is subtracted, not 256 above 127": {"kind": torch.uint8, "less": 255},
@@ -108,7 +124,22 @@ def chat(answer) -> None:
         ids = {"<|im_start|>": [start], "<|im_end|>": [end]}
         return sum((ids.get(piece) or encode(piece) for piece in pieces), [])
 
+    def line_break_before_the_end(talk, encode, start, end):
+        ids = []
+        for who, said in talk:
+            ids += [start, *encode(f"{who}\n{said}\n"), end]
+        return [*ids, start, *encode("assistant\n")]
+
+    def line_breaks_between_turns(talk, encode, start, end):
+        ids = []
+        for i, (who, said) in enumerate(talk):
+            ids += encode("\n") if i else []
+            ids += [start, *encode(f"{who}\n{said}"), end]
+        return [*ids, start, *encode("assistant\n")]
+
     def encode(text):  # a word is one token, with line breaks unless they end the text
+        if not isinstance(text, str):
+            raise Mistake(f"`encode` takes a text, not {describe(text)}")
         words = re.findall(r"\w+\n+(?=.)|\w+|\n+|\W", text, re.DOTALL)
         return [10 + sum(map(ord, word)) for word in words]
 
@@ -123,6 +154,10 @@ def chat(answer) -> None:
         "the last turn stays open: the model ends it":
             lambda talk, encode, start, end: [*right(talk, encode, start, end), end],
         "after each end token comes a new line": {"after": ""},
+        "a turn's line break comes after its end token, not before it":
+            line_break_before_the_end,
+        "the last turn ends with a line break too, before the open turn":
+            line_breaks_between_turns,
         "a line break stands between name and text": {"turn": "{}{}"},
         "between name and text stands a line break, not a colon": {"turn": "{}: {}"},
         "no turn has an end": {"close": []},

@@ -3,6 +3,16 @@
 from dataclasses import dataclass
 
 from .compare import Mistake, compare, draw
+from .words import describe
+
+
+def token_list(tokens, taker: str) -> list[int]:
+    """The tokens that `taker` was handed, or a Mistake where they are no such list."""
+    try:
+        return [int(token) for token in tokens]
+    except (TypeError, ValueError):
+        said = f"`{taker}` takes a list of tokens, not {describe(tokens)}"
+        raise Mistake(said) from None
 
 
 def dart(answer) -> None:
@@ -43,6 +53,7 @@ class Counting:
     window: int
 
     def __call__(self, tokens: list[int]) -> int:
+        tokens = token_list(tokens, "after")
         if not 0 < len(tokens) <= self.window:
             raise Mistake(f"`after` takes 1 to {self.window} tokens, not {len(tokens)}")
         return sum((i + 1) * (x + 1) for i, x in enumerate(tokens)) % self.n
@@ -60,10 +71,25 @@ def write(answer) -> None:
             new.append(after(seen([*prompt, *new], window, len(prompt))))
         return kept(prompt, new, window)
 
+    def one_later(after, prompt, n_new, window):
+        text = list(prompt)
+        for _ in range(n_new):
+            text.append(after(text[-window + 1 :]))
+        return text[len(prompt) :]
+
+    def all_but_one_kept(after, prompt, n_new, window):
+        """Right for every window but 1, where [-0:] is all."""
+        seen, new = prompt[-window:], []
+        for _ in range(n_new):
+            new.append(after(seen))
+            seen = seen[-(window - 1) :] + new[-1:]
+        return new
+
     cases = [(Counting(7, 3), [2, 5], 6, 3), (Counting(5, 6), [1, 4, 2], 0, 6)]
     cases += [(Counting(13, 2), [6], 4, 2)]
     cases += [(Counting(11, 5), [1, 4, 9, 3, 8, 2], 9, 5)]
     cases += [(Counting(17, 4), [3, 1, 4, 12, 5, 9, 2, 6], 5, 4)]
+    cases += [(Counting(9, 1), [4, 2], 3, 1)]
     compare(answer, right, cases, {
         "the first tokens never change: show the last": {"seen": lambda s, w, n: s[:w]},
         "new tokens belong to the text too": {"seen": lambda s, w, n: s[:n][-w:]},
@@ -73,6 +99,9 @@ def write(answer) -> None:
         "a token drops out only where the text is longer than the window":
             {"seen": lambda s, w, n: s[len(s) - n :][-w:]},
         "the model sees one token too few": {"seen": lambda s, w, n: s[-w:][1:] or s},
+        "the model sees one token too few: [-window + 1:] begins one later": one_later,
+        "where the window is 1, -(window - 1) is 0, and [0:] is the whole text":
+            all_but_one_kept,
         "return only the new tokens": {"kept": lambda old, new, w: old + new},
         "where n_new is 0, [-n_new:] is the whole text":
             {"kept": lambda old, new, w: (old + new)[-len(new) :]},
@@ -123,6 +152,7 @@ class Language:
     seed: int
 
     def __call__(self, text: list[int]) -> list[float]:
+        text = token_list(text, "after")
         if self.end in text:
             raise Mistake(f"{text} has ended: nothing comes after {self.end}")
         seed = self.seed + sum((x + 1) * 10**i for i, x in enumerate(text))
@@ -151,11 +181,48 @@ def ending(answer) -> None:
                 break
         return best(beams + done, n) if apart else beams
 
+    def longer(after, beams, end):
+        """All texts that haven't ended, with each letter."""
+        return [
+            (total + log, [*text, letter])
+            for total, text in beams
+            if end not in text
+            for letter, log in enumerate(after(text))
+        ]
+
+    def places_for_good(after, n, n_new, end):
+        beams = [(0.0, [])]
+        for _ in range(n_new):
+            done = [beam for beam in beams if end in beam[1]]
+            others = best(longer(after, beams, end), n)
+            beams = done + others[: max(0, n - len(done))]
+        return best(beams, n)
+
+    def more_than_n(after, n, n_new, end):
+        beams = [(0.0, [])]
+        for _ in range(n_new):
+            done = [beam for beam in beams if end in beam[1]]
+            beams = done + best(longer(after, beams, end), n)
+        return best(beams, n)
+
+    def cut_at_the_end(after, n, n_new, end):
+        beams = [(0.0, [])]
+        for _ in range(n_new):
+            done = [beam for beam in beams if end in beam[1]]
+            beams = done + longer(after, beams, end)
+        return best(beams, n)
+
     sizes = (4, 1, 10, 3, 5), (3, 0, 2, 5, 4), (6, 5, 3, 2, 6), (5, 2, 4, 4, 0)
+    sizes += ((4, 1, 29, 2, 5),)
     cases = [(Language(n, end, i), beams, new, end) for n, end, i, beams, new in sizes]
     compare(answer, right, cases, {
         "a text that has ended is lost: it stays in the race": {"ended": lambda s: []},
         "an ended text takes one of the n_beams places": {"apart": 1},
+        "at most n_beams texts stay after each step, ended ones among them":
+            more_than_n,
+        "an ended text keeps its place only while n_beams others aren't likelier":
+            places_for_good,
+        "cut to n_beams texts after each step, not only after the last": cut_at_the_end,
         "append nothing to an ended text": {"ended": lambda s: [s + s[-1:]]},
         "when the best has ended, the others go on": {"stops": 1},
         "when one has ended, the others go on": {"stops": 9},

@@ -1,10 +1,15 @@
 """Checks of chapter 10."""
 
+import copy
+
 import torch
+from torch import Tensor
 
 from ..cache import quantize
-from .compare import Mistake, compare, difference, draw, listed
+from .compare import Mistake, compare, difference, draw
+from .sampling import token_list
 from .watch import Watch
+from .words import describe, listed
 
 
 def blocks_in_use(answer) -> None:
@@ -13,6 +18,14 @@ def blocks_in_use(answer) -> None:
     def right(n_shared, lengths, size, shared=None):
         shared = n_shared // size if shared is None else shared
         return shared + sum(-(-n // size) - shared for n in lengths)
+
+    def one_more(n_shared, lengths, size):
+        shared = n_shared // size
+        return shared + sum(n // size + 1 - shared for n in lengths)
+
+    def in_parts(n_shared, lengths, size):
+        shared = n_shared / size
+        return shared + sum(n / size - shared for n in lengths)
 
     cases = [(40, [70, 45, 48, 45], 16), (32, [33, 64, 32], 8), (5, [30, 6, 20, 21], 7)]
     praise = "blocks_in_use: full shared blocks once, all others for each talk"
@@ -29,9 +42,24 @@ def blocks_in_use(answer) -> None:
             lambda n, talks, size: right(n, [x // size * size for x in talks], size),
         "shared tokens that fill no block are missing: each talk keeps its own":
             lambda n, talks, size: right(n, [x - n % size for x in talks], size),
+        "a talk that fills its last block needs no further one: n // size + 1 is too"
+        " many there": one_more,
+        "a block is given out whole: round up": in_parts,
         "the shared blocks are left out: they are in use, once":
             lambda n, lengths, size: right(n, lengths, size) - n // size,
     }, praise)  # fmt: skip
+
+
+class WatchUse(Watch):
+    """Also notes in `used` every tensor that an operation takes."""
+
+    def __init__(self):
+        super().__init__()
+        self.used: list[Tensor] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.used += [x for x in args if isinstance(x, Tensor)]
+        return super().__torch_dispatch__(function, types, args, kwargs)
 
 
 def int8(answer) -> None:
@@ -42,17 +70,48 @@ def int8(answer) -> None:
         return whole(x / scale) * scale
 
     def watched(answer, x):
-        with Watch() as watch:
+        with WatchUse() as watch:
             found = answer(x)
+        is_right = not difference(found, right(x))
         eight = sum(y.numel() for _, y in watch.made if y.dtype == torch.int8)
-        if eight < x.numel() and x.dim() > 1 and not difference(found, right(x)):
+        used = sum(y.numel() for y in watch.used if y.dtype == torch.int8)
+        if is_right and eight < x.numel() and x.dim() > 1:
             raise Mistake("no integer of 8 bits is made: `.to(torch.int8)`")
-        return found
+        if is_right and used < x.numel() and x.dim() > 1:
+            raise Mistake("integers of 8 bits are made, but not used: `.to` gives them")
+
+        half = x.abs().amax(-1, keepdim=True) / 127 / 2
+        alike = isinstance(found, Tensor) and found.shape == x.shape
+        far = ((found - x).abs() > 1.001 * half).sum().item() if alike else 0
+        return {
+            "numbers off by more than half a scale": far,
+            "int8 times (the largest / 127)": found,
+        }
+
+    def by_128_held(x):
+        scale = x.abs().amax(-1, keepdim=True) / 128
+        return (x / scale).round().clamp(-128, 127) * scale
+
+    def by_128_held_on_both_sides(x):
+        scale = x.abs().amax(-1, keepdim=True) / 128
+        return (x / scale).round().clamp(-127, 127) * scale
+
+    def with_a_zero_point(x):
+        lowest, highest = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+        scale = (highest - lowest) / 255
+        zero = (-128 - lowest / scale).round()
+        return ((x / scale + zero).round().clamp(-128, 127) - zero) * scale
 
     cases = [(torch.tensor([1.0, -0.4]),), (draw(2, 4, 6, seed=1),)]
     cases += [(draw(3, 5) * torch.tensor([[1.0], [9], [0.1]]),)]
     compare(answer, right, cases, {
         "the largest becomes 128, which wraps to -128: divide by 127": {"steps": 128},
+        "by 128, and held at 127: a largest above 0 is off by a whole scale":
+            by_128_held,
+        "by 128, and held at 127 and -127: the largest is off by a whole scale":
+            by_128_held_on_both_sides,
+        "a scale and a zero for each vector: a scale alone is asked for":
+            with_a_zero_point,
         "by 255, but 8 bits go from -128 to 127": {"steps": 255, "whole": torch.round},
         "by 128, but 8 bits go up to 127": {"steps": 128, "whole": torch.round},
         "cut off up to a whole scale away: round them": {"whole": torch.Tensor.char},
@@ -74,11 +133,21 @@ class Machine:
 
     def __init__(self, queue: list, n_rows: int):
         self.rows, self.last, self.passes = [None] * n_rows, [None] * n_rows, 0
-        self.waiting = [prompt for prompt, _ in queue]
+        self.left = [0] * n_rows  # tokens that an answer still lacks
+        self.in_vain = 0  # tokens for rows whose answer is complete
+        self.waiting = [*queue]
 
     def admit(self, prompt, row):
-        if not self.waiting or prompt != self.waiting.pop(0):
+        prompt = token_list(prompt, "admit")
+        if not self.waiting or prompt != self.waiting[0][0]:
             raise Mistake(f"{prompt} is admitted out of turn, or twice: keep the order")
+        if row not in range(len(self.rows)):
+            last = len(self.rows) - 1
+            raise Mistake(
+                f"rows are numbered from 0 to {last}: {describe(row)} is none"
+            )
+        _, n = self.waiting.pop(0)
+        self.left[row] = n - 1
         self.rows[row] = sum(i * x for i, x in enumerate(prompt, 3))
         return self.token(row)
 
@@ -87,11 +156,20 @@ class Machine:
         return self.last[row]
 
     def step(self, last):
+        try:
+            last = [*last]
+        except TypeError:
+            said = f"`step` takes a list, a token for each row, not {describe(last)}"
+            raise Mistake(said) from None
         if len(last) != len(self.rows):
             raise Mistake(f"`step` takes a token for each of {len(self.rows)} rows")
         for row, token in enumerate(last):
-            if token is not None and token != self.last[row]:
+            if token is None:
+                continue
+            if token != self.last[row]:
                 raise Mistake(f"row {row} gets {token}: its last token is another")
+            self.in_vain += self.left[row] <= 0
+            self.left[row] -= 1
         self.passes += 1
         if self.passes > 200:
             raise Mistake("after 200 passes it still goes on: who is done?")
@@ -103,11 +181,21 @@ def schedule(answer) -> None:
 
     def on_a_machine(answer, queue, n_rows):
         machine = Machine(queue, n_rows)
-        found = listed(answer(machine.admit, machine.step, queue, n_rows))
-        parts = found if isinstance(found, list | tuple) else []
-        lengths = [len(x) if hasattr(x, "__len__") else 0 for x in parts]
-        said = {"lengths of the answers": lengths, "answers": found}
-        return {**said, "passes": machine.passes}
+        # A copy, as one may take from a queue what one serves.
+        found = answer(machine.admit, machine.step, copy.deepcopy(queue), n_rows)
+        if not isinstance(found, list | tuple | Tensor):
+            raise Mistake(f"give a list of answers, not {describe(found)}")
+        answers = [listed(one) for one in found]
+        return {
+            "lengths of the answers": [
+                len(one) if hasattr(one, "__len__") else 0 for one in answers
+            ],
+            "answers": answers,
+            "passes": machine.passes,
+            "tokens for rows whose answer is complete, in place of None,": (
+                machine.in_vain
+            ),
+        }
 
     def right(admit, step, queue, n_rows, least=1, together=False, late=False, over=0):
         answers, rows, todo = [[] for _ in queue], [None] * n_rows, [*enumerate(queue)]

@@ -5,7 +5,7 @@ import re
 import torch
 
 from ..tokenizers import BPETokenizer
-from .compare import Mistake, compare
+from .compare import Mistake, compare, stops
 
 
 def decode(answer) -> None:
@@ -19,7 +19,9 @@ def decode(answer) -> None:
     cases = [(two, [257, 0xC3, 0xA9]), (one, [97, 0xC3, 98, 256]), (accent, [97, 256])]
     cases += [(one[:256], [*"🦉!".encode()]), (one, [256, 98, 0xC3])]
     cases += [(two, [0xC3, 0xA9, 0xC3]), (two, [*"é🦉".encode()][:5])]
-    compare(answer, right, [*cases, (two, [32, 195, 195, 10])], {
+    cases += [(two, [32, 195, 195, 10])]
+    cases += [(two, [0xEF, 0xBB, 0xBF, 0, 13, 10, *(5 * [257, 110, 256])])]
+    compare(answer, right, cases, {
         "half characters break: join the bytes of all tokens first":
             lambda v, ids: "".join(v[i].decode(errors="replace") for i in ids),
         "half characters vanish: join the bytes of all tokens first":
@@ -31,8 +33,11 @@ def decode(answer) -> None:
         "each byte became a sign of its own: the bytes are UTF-8":
             lambda v, ids: right(v, ids, "latin-1"),
         "tokens are no characters: look them up": lambda v, ids: "".join(map(chr, ids)),
-        "broken bytes stop it: replace them": UnicodeDecodeError,
-        "a number above 255 is no byte: look it up": ValueError,
+        "broken bytes stop it: replace them": lambda v, ids: right(v, ids, "utf-8"),
+        "half characters stop it: join the bytes of all tokens first":
+            lambda v, ids: "".join(v[i].decode() for i in ids),
+        "a number above 255 is no byte: look it up":
+            stops(ValueError, "must be in range(0, 256)"),
     }, "decode: first all bytes, then the characters")  # fmt: skip
 
 
@@ -43,8 +48,22 @@ def windows(answer) -> None:
         found = tokens.unfold(0, n + size, step or n)
         return of(found[:, :-1], found[:, 1:])
 
+    def with_the_rest(tokens, n):
+        return tokens[:-1].view(-1, n), tokens[1:].view(-1, n)
+
+    def with_all_targets(tokens, n):
+        end = len(tokens) // n * n
+        return tokens[:end].view(-1, n), tokens[1:].view(-1, n)
+
+    def without_the_last_target(tokens, n):
+        end = len(tokens) // n * n
+        return tokens[:end].view(-1, n), tokens[1 : end + 1].view(-1, n)
+
     sizes = (13, 4), (12, 3), (22, 5)
     cases = [(torch.arange(1, 1 + size) * 7 % 31, n) for size, n in sizes]
+    # Tokens that come again, a single window, and windows of one token.
+    cases += [(torch.arange(17) ** 2 % 5, 4), (torch.arange(7), 5)]
+    cases += [(torch.tensor([4, 4, 2, 9]), 1)]
     compare(answer, right, cases, {
         "the targets are the inputs: shift them by one": {"of": lambda x, y: (x, x)},
         "a target is the next token, not input + 1": {"of": lambda x, y: (x, x + 1)},
@@ -58,8 +77,11 @@ def windows(answer) -> None:
         "windows overlap: start each context_length later": {"step": 1},
         "a window needs n + 1 tokens: cut 1 more": {"size": 0},
         "a full window is left out: n + 1 are enough": lambda x, n: right(x[:-1], n),
-        "the last target comes after the last window: leave a token for it":
-            (RuntimeError, IndexError),
+        "the rest that fills no window is to be dropped": with_the_rest,
+        "cut the targets like the inputs, and leave a token for the last of them":
+            with_all_targets,
+        "where the last window is full, its last target is missing: leave a token for"
+        " it": without_the_last_target,
     }, "windows: no gap and no overlap in what is predicted")  # fmt: skip
 
 
@@ -76,10 +98,14 @@ def pieces(answer) -> None:
     def judged(answer, text):
         """`right(text)` in place of any other good cut; white space may be cut."""
         found = answer(text)
-        if not isinstance(found, list | tuple) or {type(x) for x in found} - {str}:
+        texts_only = isinstance(found, list | tuple) and all(
+            isinstance(x, str) for x in found
+        )
+        if not texts_only:
             return found
         if gone := sorted({*text} - {*"".join(found)} - {*" \n\t"}):
-            raise Mistake(f"{gone[0]!r} is lost: the signs stay with the words")
+            rule = "" if gone[0].isalnum() else ": the signs stay with the words"
+            raise Mistake(f"{gone[0]!r} is lost{rule}")
         if "".join(found) != text or not text:
             return found
         for piece in found:
@@ -91,7 +117,7 @@ def pieces(answer) -> None:
 
     right = only(r" ?[^ \n]+|[ \n]+")
     texts = "Hello World.", "  Hello World.", "a\n\n  b  ", "a   b"
-    more = "But, soft!\nWhat's  'tis -- 1?", "ROMEO: café; (so)\t🦉", ""
+    more = "But, soft!\nWhat's  'tis -- 1?", "ROMEO: café; (so)\t🦉", "", "   ", "\nA\n"
     compare(answer, right, [(text,) for text in texts + more], {
         "spaces are lost: str.split() throws them away": str.split,
         "spaces are lost: str.split(' ') throws them away": lambda x: x.split(" "),

@@ -1,5 +1,6 @@
 """Checks of chapter 05: a wrong answer is the right one with one thing `missing`."""
 
+import copy
 from functools import partial
 from weakref import WeakSet
 
@@ -125,7 +126,7 @@ def whole_split(answer) -> None:
         first="each window loses its first token: shift, then cut",
         overlap="a window of n + 1 begins with the last token of the one before",
         back="the last window reaches back to be full: leave it shorter",
-    ) | {"a text may be shorter than a window: begin with the rest": NameError}
+    )
 
     def on_a_model(answer, context_length, d_vocab, n_tokens):
         sizes = {"context_length": context_length, "d_vocab": d_vocab}
@@ -155,7 +156,7 @@ def best_steps(model, optimizer, batches, judge, missing=None) -> list:
         if missing != "zero_grad":
             optimizer.zero_grad()
         loss.backward()
-        limit = {"clip": 1e9, "step": 0}.get(missing, 1)
+        limit = 1e9 if missing == "clip" else 1
         nn.utils.clip_grad_norm_(model.parameters(), limit)
         optimizer.step()
         losses.append(loss.item())
@@ -169,6 +170,39 @@ def best_steps(model, optimizer, batches, judge, missing=None) -> list:
 
 def best(answer) -> None:
     """`answer(model, optimizer, batches, judge)`: scores; the best weights stay."""
+
+    def loop(model, batches, judge, update):
+        """The whole loop; `update(loss)` is what a step does with it."""
+        scores = []
+        for x, y in batches:
+            update(next_token_loss(model(x), y))
+            scores.append(judge(model))
+            if scores[-1] == min(scores):
+                weights = copy.deepcopy(model.state_dict())
+        model.load_state_dict(weights)
+        return scores
+
+    def without_a_step(model, optimizer, batches, judge):
+        return loop(model, batches, judge, lambda loss: loss.backward())
+
+    def cleared_too_late(model, optimizer, batches, judge):
+        def update(loss):
+            loss.backward()
+            optimizer.zero_grad()
+            optimizer.step()
+
+        return loop(model, batches, judge, update)
+
+    def each_clipped_by_itself(model, optimizer, batches, judge):
+        def update(loss):
+            optimizer.zero_grad()
+            loss.backward()
+            for parameter in model.parameters():
+                nn.utils.clip_grad_norm_([parameter], 1)
+            optimizer.step()
+
+        return loop(model, batches, judge, update)
+
     mistakes = lacking(
         load="the last weights stay: were the best copied (`clone`), and loaded?",
         all="the score was lower than the one before: it must be lower than all",
@@ -176,25 +210,45 @@ def best(answer) -> None:
         early="judge saw the weights before the step: it comes after",
         zero_grad="all gradients add up: zero_grad comes before backward",
         clip="nothing is clipped to 1: it belongs between backward and step",
-        step="the model never moves: call optimizer.step()",
         low="the weights of the highest number stay, and the lower the better",
-    )
+    ) | {
+        "the model never moves: call optimizer.step()": without_a_step,
+        "the steps find no gradients: they are cleared after backward, or are those of"
+        " a copy of the model": cleared_too_late,
+        "each parameter is clipped by itself: one norm is that of all gradients, as in"
+        " `clip_grad_norm_(model.parameters(), 1.0)`": each_clipped_by_itself,
+    }
 
     def trained(answer, model, batches):
-        model.weight.register_hook(lambda gradient: 8 * gradient)
-        optimizer = torch.optim.SGD(model.parameters(), lr=len(model.weight) / 2)
+        n = model[0].num_embeddings
+        for parameter in model.parameters():
+            parameter.register_hook(lambda gradient: 8 * gradient)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        steps = []
+        optimizer.register_step_post_hook(lambda *_: steps.append("step"))
 
         def judge(model, x=batches[0][0]):
-            return 5 + next_token_loss(model(x), (x + 1) % len(model.weight)).item()
+            return 5 + next_token_loss(model(x), (x + 1) % n).item()
 
         numbers = answer(model, optimizer, [*batches], judge)
-        return {"the list": numbers, "the model's weight": model.weight}
+        return {
+            "the list": numbers,
+            "the number of steps": len(steps),
+            "the first weight": model[0].weight,
+            "the second weight": model[1].weight,
+        }
 
-    def case(n, steps):
-        model, x = nn.Embedding(n, n), torch.arange(2 * n).view(2, -1) % n
-        model.weight.data.copy_(draw(n, n, seed=len(steps)))
-        return model, [torch.stack([x, (x + step) % n]) for step in steps]
+    def case(n, shifts, weights=None):
+        """A model, and batches in which the next token is so much above the last."""
+        model = nn.Sequential(nn.Embedding(n, n), nn.Linear(n, n, bias=False))
+        for i, parameter in enumerate(model.parameters()):
+            drawn = draw(n, n, seed=len(shifts) + i)
+            parameter.data.copy_(weights[i] if weights else drawn)
+        x = torch.arange(2 * n).view(2, -1) % n
+        return model, [torch.stack([x, (x + shift) % n]) for shift in shifts]
 
     cases = [case(5, [1, 1, 2, 2, 2, 1]), case(7, [1] * 7), case(4, [2] * 8)]
+    # A model that is best before the first step: each one makes it worse.
+    cases += [case(3, [2] * 3, [2 * torch.eye(3).roll(-1, 0), 2 * torch.eye(3)])]
     praise = "best: a copy of the weights, from the step where they were best"
     compare(answer, best_steps, cases, mistakes, praise, trained)

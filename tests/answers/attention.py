@@ -162,6 +162,12 @@ def fused(query, keys, values):
     return scaled_dot_product_attention(*lists)[0]
 
 
+def e_to_the_power(query, keys, values):
+    dots = [sum(map(math.prod, zip(query, key, strict=True))) for key in keys]
+    terms = [math.e ** (dot / len(query) ** 0.5) for dot in dots]
+    return mixed([term / sum(terms) for term in terms], values)
+
+
 def by_autograd(weights, g):
     scores = weights.clamp(min=1e-30).log().requires_grad_()
     scores.softmax(-1).backward(g)
@@ -169,6 +175,23 @@ def by_autograd(weights, g):
 
 
 RIGHT = [
+    (checks.one_query, lambda *lists: map(float, by_hand()(*lists))),
+    (checks.one_query, lambda *lists: torch.tensor(by_hand()(*lists))),
+    (
+        checks.softmax_gradient,
+        lambda w, g: (
+            (w.diag_embed() - w[:, :, None] * w[:, None]) @ g[..., None]
+        ).squeeze(-1),
+    ),
+    (checks.softmax_gradient, lambda w, g: w * (g - (w @ g.T).diag()[:, None])),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: (
+            (scores_of(q, k) + band(q.shape[-2], n).float().log()).softmax(-1) @ v
+        ),
+    ),
+    (checks.window_attention, hidden_by(torch.finfo(torch.float32).min)),
+    (checks.pad_mask, companion.padding_mask),
     (checks.one_query, by_hand()),
     (checks.one_query, fused),
     (checks.one_query, taken(lambda q, k: (k @ q / len(q) ** 0.5).softmax(0))),
@@ -218,23 +241,96 @@ RIGHT = [
 ]
 
 WRONG = [
-    (checks.one_query, by_hand(before=lambda d, s, c: 1), "no scale: divide"),
-    (checks.one_query, by_hand(before=lambda d, s, c: d), "its root"),
-    (checks.one_query, by_hand(shift=lambda z: 0), "OverflowError.*the very numbers"),
-    (checks.one_query, by_hand(shift=lambda z: max(0, *z)), "ZeroDivisionError.*not 0"),
-    (checks.one_query, by_hand(shift=lambda z: max(map(abs, z))), "not 0"),
+    *(
+        (checks.one_query, by_hand(shift=shift), "begins at a number that all may lie")
+        for shift in (
+            lambda z: max(-9_999, *z),
+            lambda z: max(-1e9, *z),
+            lambda z: max(-1e12, *z),
+        )
+    ),
     (
         checks.one_query,
-        by_hand(shift=lambda z: z[0]),
-        "OverflowError.*away the largest",
+        by_hand(shift=lambda z: sorted(z)[-2]),  # the largest but one
+        "OverflowError.*no other number",
     ),
+    (checks.one_query, e_to_the_power, "out of range'[)]: before exp take away"),
+    (
+        checks.one_query,
+        lambda *lists: [1 / 0 for _ in by_hand()(*lists)],
+        "for .*: it stops with ZeroDivisionError: [^:]*$",
+    ),
+    (
+        checks.one_query,
+        lambda *lists: [round(x, 3) for x in by_hand()(*lists)],
+        "it gives -0.609, wanted",
+    ),
+    (checks.window_attention, hidden_by(-1e6), "-1,000,000 is no low score"),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: (
+            (w := scores_of(q, k).exp() * band(q.shape[-2], n)) / total(w) @ v
+        ),
+        "exp overflows",
+    ),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: companion.attention(q, k, v, width=n),
+        "^window_attention: it stops with TypeError: attention.. got an unexpected",
+    ),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: companion.attention(q, k, v, band(q.shape[-1], n)),
+        "for q .*: it stops with ValueError: mask",
+    ),
+    # Shapes that don't fit, though not for want of keepdim.
+    (checks.softmax_gradient, lambda w, g: w * (g - w @ g.T), "RuntimeError: [^:]*$"),
+    (checks.softmax_gradient, lambda w, g: w * (g - w @ g), "RuntimeError: [^:]*$"),
+    (
+        checks.softmax_gradient,
+        lambda w, g: w * (g - (w * g).sum(-1).unsqueeze(0)),
+        "give it keepdim=True",
+    ),
+    (
+        checks.softmax_gradient,
+        lambda w, g: w.softmax(-1) * (g - total(w.softmax(-1) * g)),
+        "weights already: no softmax",
+    ),
+    (
+        checks.softmax_gradient,
+        lambda w, g: w.requires_grad_().detach() * (g - total(w * g)),
+        "^softmax_gradient: the answer leaves `requires_grad` changed",
+    ),
+    (
+        checks.pad_mask,
+        lambda lengths, n: torch.arange(n) < lengths,
+        "for .*: it stops with RuntimeError: [^:]*$",
+    ),
+    (checks.one_query, by_hand(before=lambda d, s, c: 1), "no scale: divide"),
+    (checks.one_query, by_hand(before=lambda d, s, c: d), "its root"),
+    (
+        checks.one_query,
+        by_hand(shift=lambda z: 0),
+        "OverflowError.*largest score before exp, not 0",
+    ),
+    (
+        checks.one_query,
+        by_hand(shift=lambda z: max(0, *z)),
+        "ZeroDivisionError.*never below 0",
+    ),
+    (checks.one_query, by_hand(shift=lambda z: max(map(abs, z))), "by `abs`"),
+    (checks.one_query, by_hand(shift=lambda z: z[0]), "OverflowError.*no other number"),
     (
         checks.one_query,
         by_hand(shift=lambda z: z[-1]),
-        "OverflowError.*away the largest",
+        "OverflowError.*no other number",
     ),
-    (checks.one_query, by_hand(shift=lambda z: sum(z) / len(z)), "away the largest"),
-    (checks.one_query, by_hand(shift=min), "OverflowError.*away the largest"),
+    (
+        checks.one_query,
+        by_hand(shift=lambda z: sum(z) / len(z)),
+        "OverflowError.*no other number",
+    ),
+    (checks.one_query, by_hand(shift=min), "OverflowError.*no other number"),
     (checks.one_query, unscaled_largest, "the very numbers that e is raised to"),
     (
         checks.one_query,
@@ -407,7 +503,7 @@ WRONG = [
     (
         checks.one_query,
         by_hand(shift=lambda z: z[len(z) // 2]),  # not the largest
-        "OverflowError.*away the largest",
+        "OverflowError.*no other number",
     ),
     (
         checks.window_attention,
@@ -488,7 +584,7 @@ WRONG = [
     (checks.one_query, cut_off, "cut off they become equal"),
     (checks.one_query, by_hand(before=lambda d, s, c: c**0.5), "a query's length"),
     (checks.one_query, scored(lambda z: z / z.max()), "don't divide by it"),
-    (checks.one_query, scored(lambda z: z.where(z == z.max(), -1e9)), "every key"),
+    (checks.one_query, scored(lambda z: z.where(z == z.max(), -1e38)), "every key"),
     (checks.one_query, with_numpy, "inf/inf and 0/0 are NaN"),
     (checks.window_attention, hidden_by(-1e3), "leaves weight"),
     (checks.window_attention, hidden_by(-1e4), "-10,000 is no low score"),

@@ -1,7 +1,7 @@
 """Right and wrong answers to the exercises of chapter 04."""
 
 import torch
-from torch.nn.functional import gelu, layer_norm
+from torch.nn.functional import gelu, layer_norm, linear
 
 from companion import GatedFeedForward, checks
 
@@ -279,6 +279,16 @@ def without_keepdim(x, gain, bias, eps):
     return gain[:, None] * (x - x.mean(1)) / root + bias[:, None]
 
 
+def both_without_keepdim(x, gain, bias, eps):
+    z = x - x.mean(1)
+    return gain[:, None] * z / (z.square().mean(1) + eps).sqrt() + bias[:, None]
+
+
+def root_without_keepdim(x, gain, bias, eps):
+    z, _ = pieces(x)
+    return gain[:, None] * z / (x.var(1, unbiased=False) + eps).sqrt() + bias[:, None]
+
+
 def summed(x, gain, bias, eps):
     z = x - x.mean(1, keepdim=True)
     root = (z.square().sum(1, keepdim=True) + eps).sqrt()
@@ -299,12 +309,86 @@ def halved(x, attention, feed_forward, norms):
     return third(x, attention, feed_forward, norms) / 2
 
 
+def by_linear(x, up, gate, down):
+    return linear(silu(linear(x, gate)) * linear(x, up), down)
+
+
 def five_arguments(x, attention, feed_forward, norms, mask):
     return x
 
 
 WRONG = [
-    (checks.swiglu, lambda x, u, g, d: torch.nn.functional.linear(x, g), "x @ gate.T"),
+    # Errors of other mistakes than the one that stops a wrong answer most often.
+    (
+        checks.channel_norm,
+        lambda x, g, b, eps: moved(x, g, b, eps) + torch.ones(5, 6),
+        "for x .*: it stops with RuntimeError: [^:]*$",
+    ),
+    (
+        checks.channel_norm,
+        lambda x, g, b, eps: moved(x, g, b, eps) @ x,
+        "for x .*: it stops with RuntimeError: Expected size for first two[^`]*$",
+    ),
+    (
+        checks.channel_norm,
+        lambda x, g, b, eps: layer_norm(x, [len(g)]) * g[:, None] + b[:, None],
+        "for x .*: it stops with RuntimeError: [^:]*$",
+    ),
+    (checks.channel_norm, both_without_keepdim, "and so is its variance"),
+    (checks.channel_norm, root_without_keepdim, "a position's variance is one number"),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: linear(silu(x @ g) * (x @ u), d),
+        "for x .*: it stops with RuntimeError: [^:]*$",
+    ),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: silu(x @ g) @ d * (x @ u),
+        "for x .*: it stops with RuntimeError: [^:]*$",
+    ),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: F.silu(x @ g) * (x @ u) @ d,  # noqa: F821
+        "^swiglu: it stops with NameError: name 'F' is not defined$",
+    ),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: (torch.nn.functional.mish(x @ g) * (x @ u)) @ d,
+        "it gives",
+    ),
+    (
+        checks.third_block,
+        lambda x, attention, feed_forward, norms: x + norms(attention(x)),
+        "'tuple' object is not callable$",
+    ),
+    (
+        checks.third_block,
+        lambda *case: (third(*case), None),
+        r"it gives \(a float32 tensor \(1, 4, 6\), None\), wanted a float32",
+    ),
+    (
+        checks.fold,
+        lambda g, b, w, o: (torch.outer(w, g), o + w @ b),
+        "for g .*: it stops with RuntimeError: outer: [^:]*$",
+    ),
+    (
+        checks.fold,
+        lambda g, b, w, o: (w * g, o + torch.outer(w, b).sum(-1)),
+        "for g .*: it stops with RuntimeError: outer: [^:]*$",
+    ),
+    (
+        checks.fold,
+        lambda g, b, w, o: (torch.diag(g) @ w, o + w @ b),
+        "of the inputs, not the outputs",
+    ),
+    (
+        checks.fold,
+        lambda g, b, w, o: (w * g.view(1, len(o)), o + w @ b),
+        "right for square weights only",
+    ),
+    (checks.fold, lambda g, b, w, o: w * g, "it gives a float32 tensor"),
+    (checks.swiglu, by_linear, "x @ gate.T"),
+    (checks.swiglu, lambda x, u, g, d: linear(x, g), "RuntimeError: mat1 and[^:]*$"),
     (checks.channel_norm, over(2), "this is over t: each position"),
     (checks.channel_norm, over(1, 2), "over c and t"),
     (checks.channel_norm, over(0), "over the batch"),
@@ -325,7 +409,7 @@ WRONG = [
     (checks.channel_norm, rms, "the mean is not taken off"),
     (checks.channel_norm, read_by(lambda z, g, b: g * z), "the bias is not used"),
     (checks.channel_norm, read_by(lambda z, g, b: z + b), "the gain is not used"),
-    (checks.channel_norm, last_axis, r"give its parts `keepdim=True` or `\[:,"),
+    (checks.channel_norm, last_axis, "`layer_norm` is over the last axis"),
     (checks.channel_norm, lambda *case: moved(*case).mT, "turn it back"),
     (checks.channel_norm, lambda x, *w: moved(x[:1], *w), "the shape is"),
     (checks.channel_norm, nothing_turned, r"must match .* `\[:, None\]`"),
@@ -359,7 +443,7 @@ WRONG = [
     (
         checks.swiglu,
         lambda x, u, g, d: (x @ g * (x @ g).sigmoid() * x @ u) @ d,
-        "must match .* brackets",
+        "must match .* needs brackets",
     ),
     (
         checks.swiglu,
@@ -377,7 +461,7 @@ WRONG = [
         lambda x, u, g, d: x + (silu(x @ g) * (x @ u)) @ d,
         "x is not added here",
     ),
-    (checks.swiglu, lambda x, u, g, d: silu(x @ g) * x @ u @ d, "its brackets"),
+    (checks.swiglu, lambda x, u, g, d: silu(x @ g) * x @ u @ d, "needs brackets"),
     (
         checks.swiglu,
         lambda x, u, g, d: (silu(x[0] @ g) * (x[0] @ u)) @ d,
@@ -449,7 +533,11 @@ WRONG = [
         lambda g, b, w, o: (w * g, (o + w @ b)[:, None]),
         r"at \[1\] the shape is \(7, 1\), wanted \(7,\)",
     ),
-    (checks.fold, lambda g, b, w, o: lambda z: w @ (g * z + b) + o, "it gives …"),
+    (
+        checks.fold,
+        lambda g, b, w, o: lambda z: w @ (g * z + b) + o,
+        "it gives a function",
+    ),
     (checks.fold, lambda g, b, w, o: None, "is there a `return`"),
     (checks.fold, lambda g, b, w, o: w * g, "it gives a float32 tensor"),
     (

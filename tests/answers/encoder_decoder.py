@@ -1,5 +1,9 @@
 """Right and wrong answers to the exercises of chapter 08."""
 
+import copy
+import functools
+
+import numpy as np
 import torch
 from einops import rearrange
 
@@ -337,7 +341,166 @@ def by_parts(queries=None, keys=None, form="(h d)", **size):
     return read
 
 
+def shifted_by_numpy(answers, begin):
+    return torch.from_numpy(np.insert(answers.numpy(), 0, begin, axis=1)[:, :-1])
+
+
+def shifted_by_a_product(answers, begin):
+    table = torch.ones(answers.shape[1] - 1, dtype=answers.dtype).diagflat(1)
+    result = torch.einsum("bt,ts->bs", answers, table)
+    result[:, 0] += begin
+    return result
+
+
+def column(shape):
+    def shift(answers, begin):
+        first = torch.full(shape(*answers.shape), begin)
+        return torch.cat([first, answers[:, :-1]], 1)
+
+    return shift
+
+
+def soft_by_a_table(targets, d_vocab, smoothing):
+    table = (1 - smoothing) * np.eye(d_vocab) + smoothing / d_vocab
+    return torch.from_numpy(table[targets.numpy()])
+
+
+def padded_in_place(logits, targets, lengths):
+    """In place, but on tensors of its own."""
+    wanted, outside = targets.clone(), ~real(targets, lengths)
+    wanted[outside] = 0
+    each = torch.nn.functional.cross_entropy(logits.mT, wanted, reduction="none")
+    each[outside] = 0
+    return each.sum() / lengths.sum()
+
+
+def padded_by_parts(logits, targets, lengths):
+    """In log-space, a sequence after the other."""
+    total = 0
+    for z, y, n in zip(logits, targets, lengths, strict=True):
+        pairs = torch.einsum("tv,tv->t", z, torch.eye(z.shape[1])[y])
+        total = total + (z.logsumexp(-1) - pairs)[:n].sum()
+    return total / sum(lengths)
+
+
+def written_into(logits, targets, lengths):
+    logits[~real(targets, lengths)] = 0
+    return divided(logits, targets, lengths)
+
+
+def gone_backward(logits, targets, lengths):
+    loss = divided(logits, targets, lengths)
+    loss.backward()
+    return loss
+
+
+def by_sdpa(layer, x, real):
+    keys, values = (cut(layer, part) for part in keys_and_values(layer, x))
+    mixed = torch.nn.functional.scaled_dot_product_attention
+
+    def look(y):
+        answers = mixed(cut(layer, layer.to_queries(y)), keys, values, attn_mask=real)
+        return layer.to_output(answers.transpose(1, 2).flatten(2))
+
+    return look
+
+
+def without_padding(layer, x, real):
+    """Each text by itself, cut to its real tokens, and each target token, too."""
+    lengths = real.sum(-1).flatten()
+    kept = [
+        keys_and_values(layer, part[None, :n])
+        for part, n in zip(x, lengths, strict=True)
+    ]
+
+    def look(y):
+        rows = []
+        for text, pair in zip(y, kept, strict=True):
+            rows.append(
+                torch.cat([layer(token[None, None], pair) for token in text], 1)
+            )
+        return torch.cat(rows)
+
+    return look
+
+
+def output_first(layer, x, real):
+    """The output matrix turns the values, once; a look mixes what comes out."""
+    keys, values = (cut(layer, part) for part in keys_and_values(layer, x))
+    output = layer.to_output.weight.view(-1, layer.n_heads, layer.d_head)
+    turned = torch.einsum("bhsd,chd->bhsc", values, output)
+
+    def look(y):
+        queries = cut(layer, layer.to_queries(y))
+        weights = companion.attention_weights(queries, keys, real)
+        return (weights @ turned).sum(1) + layer.to_output.bias
+
+    return look
+
+
+def copied_layer(layer, x, real):
+    """Made once from the layer; that it looks by a copy does no harm."""
+    twin = copy.deepcopy(layer)
+    return functools.partial(twin, context=keys_and_values(layer, x), mask=real)
+
+
+def anew_by_a_twin(layer, x, real):
+    twin = copy.deepcopy(layer)
+    return lambda y: twin(y, x, mask=real)
+
+
+def anew_by_a_twin_from_a_copy(layer, x, real):
+    twin, source = copy.deepcopy(layer), x.clone()
+    return lambda y: twin(y, source, mask=real)
+
+
+def values_anew_by_a_twin(layer, x, real):
+    to_values, source, keys = copy.deepcopy(layer.to_values), 1 * x, layer.to_keys(x)
+    return lambda y: layer(y, (keys, to_values(source)), mask=real)
+
+
+def anew_text_by_text(layer, x, real):
+    twin, texts = copy.deepcopy(layer), x.clone().unbind()
+
+    def look(y):
+        keys = torch.stack([twin.to_keys(text) for text in texts])
+        return layer(
+            y, (keys, torch.stack(list(map(twin.to_values, texts)))), mask=real
+        )
+
+    return look
+
+
+def anew_without_a_product(layer, x, real):
+    parts = [copy.deepcopy(part) for part in (layer.to_keys, layer.to_values)]
+
+    def look(y):
+        made = [(x[..., None, :] * z.weight).sum(-1) + z.bias for z in parts]
+        return layer(y, tuple(made), mask=real)
+
+    return look
+
+
+def source_written_into(layer, x, real):
+    x *= real[:, 0].mT
+    return right_once(layer, x, real)
+
+
 RIGHT = [
+    (checks.shifted, shifted_by_numpy),
+    (checks.shifted, shifted_by_a_product),
+    (checks.shifted, column(lambda b, t: (b, 1))),
+    (checks.soft_targets, soft_by_a_table),
+    (
+        checks.soft_targets,
+        lambda y, v, e: (torch.arange(v) == y[..., None]) * (1 - e) + e / v,
+    ),
+    (checks.padded_loss, padded_in_place),
+    (checks.padded_loss, padded_by_parts),
+    (checks.read_once, by_sdpa),
+    (checks.read_once, without_padding),
+    (checks.read_once, output_first),
+    (checks.read_once, copied_layer),
     (checks.shifted, lambda a, b: torch.nn.functional.pad(a, (1, -1), value=b)),
     (checks.soft_targets, soft_by_loops),
     (checks.padded_loss, padded_by_loops),
@@ -358,6 +521,27 @@ RIGHT = [
     (checks.read_once, looker()),
 ]
 WRONG = [
+    (checks.shifted, column(lambda b, t: (1, 1)), "a row for each sequence"),
+    (checks.shifted, column(lambda b, t: (b,)), "no single axis"),
+    (
+        checks.shifted,
+        column(lambda b, t: (t, 1)),
+        r"RuntimeError: Sizes of tensors[^:]*$",
+    ),
+    (
+        checks.shifted,
+        lambda a, b: torch.cat([torch.full_like(a[:, :1], b), a[:, :-1]]),
+        "joins along axis 0 unless it is told",
+    ),
+    (checks.padded_loss, written_into, "changes its input: work on a copy"),
+    (checks.padded_loss, gone_backward, "has gone backward already"),
+    (checks.padded_loss, lambda z, y, n: losses(z, y)[real(y, n)], "at loss the shape"),
+    (checks.read_once, anew_by_a_twin, "made anew at each look"),
+    (checks.read_once, anew_by_a_twin_from_a_copy, "made anew at each look"),
+    (checks.read_once, values_anew_by_a_twin, "made anew at each look"),
+    (checks.read_once, anew_text_by_text, "made anew at each look"),
+    (checks.read_once, anew_without_a_product, "made anew at each look"),
+    (checks.read_once, source_written_into, "changes its input: work on a copy"),
     (checks.shifted, overwritten, "the first token is lost"),
     (
         checks.shifted,

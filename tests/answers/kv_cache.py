@@ -1,5 +1,6 @@
 """Right and wrong answers to the exercises of chapters 07 and 10."""
 
+import numpy as np
 import torch
 
 from companion import checks
@@ -307,7 +308,126 @@ def bare_token(step, questions, n_new):
     return answers
 
 
+def by_numpy(room, n_used, new):
+    """Writes and slices by NumPy, which shares the memory."""
+    end = n_used + new.shape[-2]
+    room.numpy()[..., n_used:end, :] = new.numpy()
+    return torch.from_numpy(room.numpy()[..., :end, :])
+
+
+def detached(room, n_used, new):
+    return right_append(room, n_used, new).detach()
+
+
+def by_index_copy(room, n_used, new):
+    end = n_used + new.shape[2]
+    room.index_copy_(2, torch.arange(n_used, end), new)
+    return room.narrow(2, 0, end)
+
+
+def by_scatter(room, n_used, new):
+    at = torch.arange(n_used, n_used + new.shape[2])[:, None].expand(new.shape)
+    room.scatter_(2, at, new)
+    return room.split(
+        [n_used + new.shape[2], room.shape[2] - n_used - new.shape[2]], 2
+    )[0]
+
+
+def copied_before(copy):
+    """Right in what it gives, but what is kept is copied on the way."""
+
+    def append(room, n_used, new):
+        old = copy(room[..., :n_used, :], n_used)
+        kept = right_append(room, n_used, new)
+        room[..., :n_used, :] *= torch.isfinite(old.sum())
+        return kept
+
+    return append
+
+
+def stacked(old, n_used):
+    return torch.stack(old.unbind(2), 2) if n_used else old
+
+
+def sized_by(axis):
+    def append(room, n_used, new):
+        end = n_used + new.shape[axis]
+        room[..., n_used:end, :] = new
+        return room[..., :end, :]
+
+    return append
+
+
+def lists_of(kind):
+    """The right conversation, each answer of another kind, one after the other."""
+
+    def talk(step, questions, n_new):
+        pending, kept = [], None
+        for question in questions:
+            pending.extend(question)
+            answer = []
+            for _ in range(n_new):
+                token, kept = step(pending, kept)
+                pending[:] = [token]
+                answer.append(token)
+            yield kind(answer)
+
+    return talk
+
+
+def by_recursion(step, questions, n_new, last=(), kept=None):
+    if not questions:
+        return []
+    new, answer = [*last, *questions[0]], []
+    for _ in range(n_new):
+        token, kept = step(new, kept)
+        new = [token]
+        answer.append(token)
+    return [answer, *by_recursion(step, questions[1:], n_new, new, kept)]
+
+
+def first_call(part):
+    """Hands `part` of the first question to `step`."""
+
+    def talk(step, questions, n_new):
+        token, _ = step(part(questions[0]), None)
+        return [[token]]
+
+    return talk
+
+
+def pair_as_token(step, questions, n_new):
+    kept, answers, last = None, [], []
+    for question in questions:
+        last = [step(last + question, kept)]
+        answers.append(last)
+    return answers
+
+
+def warmed_up(step, questions, n_new):
+    """An empty call first, which hands nothing over."""
+    _, kept = step([], None)
+    return each_by_loop(
+        lambda new, k: step(new, kept if k is None else k), questions, 1
+    )
+
+
 RIGHT = [
+    (checks.text_cost, lambda n, d: np.sum(24 * d**2 + 4 * d * np.arange(1, n + 1))),
+    (
+        checks.text_cost,
+        lambda n, d: sum(map(lambda i: 24 * d * d + 4 * d * (n - i), range(n))),
+    ),
+    (checks.in_place, by_numpy),
+    (checks.in_place, detached),
+    (checks.in_place, by_index_copy),
+    (checks.in_place, by_scatter),
+    (checks.place, lambda *case: (x for x in right_place(*case))),
+    (checks.talk, lists_of(list)),
+    (checks.talk, lists_of(iter)),
+    (checks.talk, lists_of(torch.tensor)),
+    (checks.talk, lambda *case: np.array(list(lists_of(np.array)(*case)))),
+    (checks.talk, by_recursion),
     (checks.text_cost, right_cost),
     (checks.text_cost, lambda *sizes: torch.tensor(right_cost(*sizes))),
     (checks.text_cost, lambda n, d: float(right_cost(n, d))),
@@ -324,6 +444,33 @@ RIGHT = [
     (checks.talk, lambda *case: torch.tensor(right_talk(*case))),
 ]
 WRONG = [
+    (checks.in_place, copied_before(stacked), "what is kept is copied"),
+    (checks.in_place, copied_before(lambda x, n: x[..., torch.arange(n), :]), "copied"),
+    (
+        checks.in_place,
+        copied_before(lambda x, n: x.index_select(2, torch.arange(n))),
+        "copied",
+    ),
+    (checks.in_place, copied_before(lambda x, n: x.repeat(1, 1, 1, 1)), "copied"),
+    (checks.in_place, copied_before(lambda x, n: x.double()), "copied"),
+    (checks.in_place, copied_before(lambda x, n: torch.tensor(x.tolist())), "copied"),
+    (checks.in_place, sized_by(-1), r"t is `new.shape\[-2\]`, here d"),
+    (checks.in_place, sized_by(0), r"t is `new.shape\[-2\]`, here b"),
+    (
+        checks.in_place,
+        lambda room, n, new: right_append(room, n, new.view(3, 3)),
+        r"RuntimeError: shape '\[3, 3\]' is invalid for input of size 48$",
+    ),
+    (checks.in_place, lambda room, n, new: new @ new, "RuntimeError: [^:]*: .*6, 2.$"),
+    (checks.talk, first_call(lambda q: [q]), r"a list of tokens, not \[\[3, 1, 4\]\]$"),
+    (
+        checks.talk,
+        first_call(torch.tensor),
+        r"list of tokens, not tensor\(\[3, 1, 4\]\)$",
+    ),
+    (checks.talk, first_call(str), r"a list of tokens, not '\[3, 1, 4\]'$"),
+    (checks.talk, pair_as_token, "`step` takes a list of tokens, not"),
+    (checks.talk, warmed_up, "`step` has nothing to read"),
     (checks.in_place, zeroing_append, "rest of `room` is changed"),
     (checks.in_place, zeroed_end, "rest of `room` is changed"),
     (checks.in_place, added, "set them, don't add"),

@@ -1,5 +1,6 @@
 """Right and wrong answers to the exercises of chapter 11."""
 
+import numpy as np
 import torch
 
 from companion import checks
@@ -37,7 +38,90 @@ def products(xs, weights, bias):
     return [x @ w for x, w in zip(xs, weights, strict=True)]
 
 
+def by_index(W_Q, W_K, n_heads, n_kv_heads, rank, p):
+    d = W_Q.shape[1] // n_heads
+    heads = torch.arange(rank * n_heads // p, (rank + 1) * n_heads // p)
+    keys = (heads // (n_heads // n_kv_heads)).unique()
+    one = torch.arange(d)
+    return [
+        matrix[:, (own[:, None] * d + one).flatten()]
+        for matrix, own in ((W_Q, heads), (W_K, keys))
+    ]
+
+
+def by_repeating(W_Q, W_K, n_heads, n_kv_heads, rank, p):
+    """Each head of queries gets the number of its keys; repeated ones go."""
+    numbers = torch.arange(n_kv_heads).repeat_interleave(n_heads // n_kv_heads)
+    heads = W_K.chunk(n_kv_heads, 1)
+    yield W_Q.tensor_split(p, 1)[rank]
+    own = numbers.chunk(p)[rank].unique_consecutive()
+    yield torch.cat([heads[i] for i in own.tolist()], 1)
+
+
+def key_heads(heads):
+    """Its own queries, and those `heads(asked, n_kv_heads, rank, p)` of keys."""
+
+    def keys(W_K, h, n, rank, p):
+        asked = [i * n // h for i in range(rank * h // p, (rank + 1) * h // p)]
+        own = heads(asked, n, rank, p)
+        return torch.cat([W_K.split(W_K.shape[1] // n, 1)[i] for i in own], 1)
+
+    return columns(keys)
+
+
+def bias_element_by_element(xs, weights, bias):
+    """Each rank adds some elements of the bias."""
+    found = products(xs, weights, bias)
+    for i in range(len(bias)):
+        found[i % len(xs)][:, i] += bias[i]
+    return found
+
+
+def emptied(xs, weights, bias):
+    found = [xs.pop(0) @ weights.pop(0) + bias]
+    while xs:
+        found.append(xs.pop() @ weights.pop())
+    return found[:1] + found[:0:-1]
+
+
+def bias_where(largest):
+    """The bias goes to the rank that is the largest, which no rank can know."""
+
+    def answer(xs, weights, bias):
+        found = products(xs, weights, bias)
+        sizes = [largest(x, y) for x, y in zip(xs, found, strict=True)]
+        found[sizes.index(max(sizes))] += bias
+        return found
+
+    return answer
+
+
+def shared_by_size(xs, weights, bias):
+    sizes = [x.norm() for x in xs]
+    found = products(xs, weights, bias)
+    return [y + bias * n / sum(sizes) for y, n in zip(found, sizes, strict=True)]
+
+
+def recursive_pieces(p):
+    if p == 0:
+        return []
+    return [(0, 2 * p - 1), *((a + 1, b + 1) for a, b in recursive_pieces(p - 1))]
+
+
 RIGHT = [
+    (checks.ring_seconds, lambda n, b: np.max(n / np.array(b)) * (2 - 2 / len(b))),
+    (checks.columns, by_index),
+    (checks.columns, by_repeating),
+    (checks.parts, bias_element_by_element),
+    (checks.parts, emptied),
+    (
+        checks.parts,
+        lambda xs, ws, b: map(lambda x, w: torch.addmm(b / len(xs), x, w), xs, ws),
+    ),
+    (checks.equal_work, recursive_pieces),
+    (checks.equal_work, lambda p: [{r, 2 * p - 1 - r} for r in range(p)]),
+    (checks.equal_work, lambda p: [map(int, pair) for pair in recursive_pieces(p)]),
+    (checks.equal_work, lambda p: np.array(recursive_pieces(p))),
     (checks.ring_seconds, right_seconds),
     (
         checks.ring_seconds,
@@ -46,14 +130,6 @@ RIGHT = [
     (checks.columns, right_columns),
     (checks.columns, lambda *case: [*right_columns(*case)]),
     (checks.columns, lambda *case: (x.clone() for x in right_columns(*case))),
-    (
-        checks.columns,
-        columns(
-            lambda K, h, n, r, p: K[:, r * n // p * (d := K.shape[1] // n) :][
-                :, : max(1, n // p) * d
-            ]
-        ),
-    ),
     (checks.parts, right_parts),
     (checks.parts, lambda *case: torch.stack(right_parts(*case))),
     (
@@ -69,6 +145,102 @@ RIGHT = [
     (checks.equal_work, lambda p: torch.tensor([(r, 2 * p - 1 - r) for r in range(p)])),
 ]
 WRONG = [
+    (
+        checks.columns,
+        columns(
+            lambda K, h, n, r, p: K[:, r * n // p * (d := K.shape[1] // n) :][
+                :, : max(1, n // p) * d
+            ]
+        ),
+        "n_kv_heads // p heads of keys, or one",
+    ),
+    (checks.columns, key_heads(lambda asked, *_: asked[:1]), "first query asks"),
+    (checks.columns, key_heads(lambda asked, *_: asked[-1:]), "last query asks"),
+    (checks.columns, key_heads(lambda asked, *_: asked), "is kept once"),
+    (
+        checks.columns,
+        key_heads(
+            lambda asked, n, r, p: (
+                [r // (p // n)] if p >= n else range(r * (n // p), (r + 1) * (n // p))
+            )
+        ),
+        r"n_kv_heads = 3, rank = 0, p = 2: at W_K's columns the shape is",
+    ),
+    (
+        checks.columns,
+        key_heads(
+            lambda asked, n, r, p: range(
+                k := min(r * n // p, n - -(-n // p)), k + -(-n // p)
+            )
+        ),
+        r"n_kv_heads = 4, rank = 1, p = 6: at W_K's columns the shape is",
+    ),
+    (
+        checks.columns,
+        lambda Q, K, h, n, r, p: (Q[:, : len(5)], K),
+        r"TypeError: object of type 'int' has no len\(\)$",
+    ),
+    (
+        checks.columns,
+        lambda Q, K, h, n, r, p: (Q.chunk(p, 1)[r + p], K),
+        "IndexError: tuple index out of range$",
+    ),
+    (
+        checks.columns,
+        lambda Q, K, h, n, r, p: ([Q.chunk(h, 1)[i] for i in range(h / p)], K),
+        "heads are counted in whole numbers",
+    ),
+    (
+        checks.columns,
+        lambda *case: dict(zip("QK", right_columns(*case), strict=True)),
+        "give two matrices",
+    ),
+    (
+        checks.ring_seconds,
+        lambda n, b: 2 * (len(b) - 1) * n / (len(b) - 1) / min(b),
+        r"or 2 \(p - 1\) of n_bytes / \(p - 1\)",
+    ),
+    (checks.ring_seconds, lambda n, b: 2 * n / min(b), "2 p turns of n_bytes / p"),
+    (checks.parts, bias_where(lambda x, y: y.norm()), "the x of other ranks"),
+    (checks.parts, bias_where(lambda x, y: -y.sum()), "the x of other ranks"),
+    (checks.parts, bias_where(lambda x, y: x.max()), "the x of other ranks"),
+    (checks.parts, shared_by_size, "the x of other ranks"),
+    (
+        checks.parts,
+        lambda xs, ws, b: [(y, b) for y in products(xs, ws, b)],
+        r"rank 0 gives \(a float32 tensor \(2, 2\), .*wanted a float32 tensor \(2, 2\)",
+    ),
+    (
+        checks.parts,
+        lambda xs, ws, b: [y.sum(0) for y in right_parts(xs, ws, b)],
+        r"rank 0 gives tensor\(.* wanted a float32 tensor \(2, 2\)",
+    ),
+    (
+        checks.parts,
+        lambda *case: [sum(right_parts(*case))],
+        "1 parts for 3 ranks: one for each$",
+    ),
+    (
+        checks.parts,
+        lambda *case: dict(enumerate(right_parts(*case))),
+        "give a list of parts, not {",
+    ),
+    (
+        checks.parts,
+        lambda xs, ws, b: [x @ ws[i + 1] for i, x in enumerate(xs)],
+        "IndexError: list index out of range$",
+    ),
+    (
+        checks.equal_work,
+        lambda p: [(r, len(5)) for r in range(p)],
+        r"TypeError: object of type 'int' has no len\(\)$",
+    ),
+    (
+        checks.equal_work,
+        lambda p: [(str(r), r) for r in range(p)],
+        "give a list of pairs",
+    ),
+    (checks.equal_work, lambda p: 2 * p + 1, "give a list of pairs, .* not 3"),
     (
         checks.parts,
         lambda xs, ws, b: [y + b * (r == 1) for r, y in enumerate(products(xs, ws, b))],

@@ -101,6 +101,33 @@ def in_place_shares(heads, w_output):
 
 
 WRONG = [
+    (
+        checks.head_parameters,
+        lambda c, h, d, b: 3 * h * d * (c + b) + c * h * (d + b),
+        "its biases once",
+    ),
+    (
+        checks.head_parameters,
+        lambda c, h, d, b: 4 * h * d * (c + b),
+        "d_model outputs, so as many biases",
+    ),
+    (checks.head_parameters, lambda *sizes: 10**400, r"it gives about 10\^400, wanted"),
+    (checks.head_parameters, lambda *sizes: -(10**5000), r"it gives about -10\^5000"),
+    (checks.merge_heads, lambda x: torch.cat([*x.unbind(1)][::-1], -1), "it gives"),
+    (
+        checks.merge_heads,
+        lambda x: x.transpose(1, 2).view(len(x), x.shape[2], -1),
+        "it stops with RuntimeError: view size is not compatible[^:]*$",
+    ),
+    (checks.merge_heads, lambda x: x.transpose(1, 2), "the shape is"),
+    (checks.split_heads, lambda x, w: my_shares(x, w.T), "to be transposed"),
+    (
+        checks.split_heads,
+        lambda x, w: my_shares(x, w).transpose(0, 1),
+        "the heads are the first axis here",
+    ),
+    (checks.split_heads, lambda x, w: my_shares(x, w).to_sparse(), "a sparse tensor:"),
+    (checks.split_heads, lambda x, w: my_shares(x, w).to("meta"), "device `meta`"),
     (checks.merge_heads, lambda x: torch.cat(list(x), -1), "`list` takes sequences"),
     (checks.split_heads, by_rows(lambda w, h, d: w.view(h, -1, d).mT), "cut rows"),
     (
@@ -172,7 +199,11 @@ WRONG = [
         "dealt out in turn",
     ),
     (checks.split_heads, cut_output, "cut into heads: a share is c wide"),
-    (checks.split_heads, lambda *case: my_shares(*case).transpose(1, 2), "the shape"),
+    (
+        checks.split_heads,
+        lambda *case: my_shares(*case).transpose(1, 2),
+        "heads are axis 1",
+    ),
     (checks.split_heads, lambda x, w: x @ w, "stops with RuntimeError"),
     (checks.split_heads, lambda x, w: x, r"the shape is \(2, 3, 5, 4\), wanted"),
     (checks.split_heads, lambda x, w: [*my_shares(x, w)], "wanted a float32 tensor"),

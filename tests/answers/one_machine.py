@@ -1,5 +1,9 @@
 """Right and wrong answers to the exercises of chapter 09."""
 
+from fractions import Fraction
+from functools import reduce
+
+import numpy as np
 import torch
 
 from companion import checks
@@ -125,7 +129,160 @@ def linear_without_exponential(queries, keys, values, directions):
     return q @ (k.T @ values) / (q @ k.sum(0))[:, None]
 
 
+def counted_by_loops(t, d_model, n_heads, n_kv_heads, d_hidden):
+    d_head, total = Fraction(d_model, n_heads), 0
+    for _ in range(n_heads):
+        total += 2 * (2 * t * t * d_head) + 2 * (2 * t * d_model * d_head)
+    for _ in range(n_kv_heads):
+        total += 2 * (2 * t * d_model * d_head)
+    for rows, columns in (
+        (d_model, d_hidden),
+        (d_model, d_hidden),
+        (d_hidden, d_model),
+    ):
+        total += 2 * t * rows * columns
+    return total
+
+
+def by_log_sum_exp(largest, totals, outs):
+    logs = largest + totals.log()
+    weights = (logs - logs.logsumexp(0)).exp()
+    return (weights * outs / totals).nan_to_num().sum(0)
+
+
+def by_logaddexp(largest, totals, outs):
+    """One piece after the other, in log-space."""
+    log, result = torch.full_like(largest[0], -torch.inf), 0 * outs[0]
+    for score, total, out in zip(largest, totals, outs, strict=True):
+        new = torch.logaddexp(log, score + total.log())
+        result = (log - new).exp() * result + (score - new).exp() * out
+        result, log = result.nan_to_num(), new
+    return result
+
+
+def running(start):
+    """One piece after the other, with a largest score that begins somewhere."""
+
+    def merge(largest, totals, outs):
+        top, total, out = torch.full_like(largest[0], start), 0, 0
+        for x, more, piece in zip(largest, totals, outs, strict=True):
+            new = torch.maximum(top, x)
+            total = total * (top - new).exp() + more * (x - new).exp()
+            out = out * (top - new).exp() + piece * (x - new).exp()
+            top = new
+        return torch.where(total > 0, out / total, 0)
+
+    return merge
+
+
+def merge_in_pairs(largest, totals, outs):
+    def two(a, b):
+        top = torch.maximum(a[0], b[0])
+        one, other = ((x[0] - top.clamp(min=-1e30)).exp() for x in (a, b))
+        return top, one * a[1] + other * b[1], one * a[2] + other * b[2]
+
+    _, total, out = reduce(two, zip(largest, totals, outs, strict=True))
+    return out / (total + (total == 0))
+
+
+def merge_by_numpy(largest, totals, outs):
+    top = largest.numpy().max(0)
+    top[np.isinf(top)] = 0
+    shrink = np.exp(largest.numpy() - top)
+    total = (shrink * totals.numpy()).sum(0)
+    total[total == 0] = 1
+    return torch.from_numpy((shrink * outs.numpy()).sum(0) / total)
+
+
+def merge_by_einsum(largest, totals, outs):
+    weights = (largest - largest.amax(0).nan_to_num(neginf=0)).exp_()
+    total = torch.einsum("nti,nti->ti", weights, totals)
+    result = torch.einsum("nti,ntd->td", weights, outs)
+    result /= total.masked_fill_(total == 0, 1)
+    return result
+
+
+def lazy_losses(surprises, real):
+    n = sum(int(r.sum()) for r in real)
+    for x, r in zip(surprises, real, strict=True):
+        x = x.clone()
+        x[~r] = 0
+        yield x.sum() / n
+
+
+def recursive_losses(surprises, real, n=None):
+    if n is None:
+        n = sum(r.sum() for r in real)
+    if not surprises:
+        return []
+    first = torch.einsum("bt,bt->", surprises[0], real[0].float()) / n
+    return [first, *recursive_losses(surprises[1:], real[1:], n)]
+
+
+def written_into(surprises, real):
+    n = sum(r.sum() for r in real)
+    return [x.mul_(r).sum() / n for x, r in zip(surprises, real, strict=True)]
+
+
+def gone_backward(surprises, real):
+    losses = right_losses(surprises, real)
+    for loss in losses:
+        loss.backward()
+    return losses
+
+
+def key_by_key(queries, keys, values, directions):
+    def features(x):
+        x = x / x.shape[-1] ** 0.25
+        return (x @ directions.T - x.square().sum(-1, keepdim=True) / 2).exp()
+
+    table, total = 0, 0
+    for one, value in zip(features(keys), values, strict=True):
+        table, total = table + torch.outer(one, value), total + one
+    return torch.stack([(x @ table) / (x @ total) for x in features(queries)])
+
+
+def row_by_row(queries, keys, values):
+    """Never a whole table, but all of its rows, one after the other."""
+    weights = (keys @ query for query in queries)
+    return torch.stack([row @ values / row.sum() for row in weights])
+
+
+def chunk_by_chunk(queries, keys, values):
+    tables = [part @ keys.T for part in queries.split(20)]
+    return torch.cat([w @ values / w.sum(1, keepdim=True) for w in tables])
+
+
+def with_lengths_added(queries, keys, values, directions):
+    q, k = (
+        (x @ directions.T + x.square().sum(-1, keepdim=True) / 2).exp()
+        for x in (queries / queries.shape[-1] ** 0.25, keys / keys.shape[-1] ** 0.25)
+    )
+    return q @ (k.T @ values) / (q @ k.sum(0))[:, None]
+
+
 RIGHT = [
+    (checks.block_operations, counted_by_loops),
+    (checks.block_operations, lambda *x: np.float64(right_operations(*x))),
+    (checks.merge_all, by_log_sum_exp),
+    (checks.merge_all, by_logaddexp),
+    (checks.merge_all, running(-1e30)),
+    (checks.merge_all, merge_in_pairs),
+    (checks.merge_all, merge_by_numpy),
+    (checks.merge_all, merge_by_einsum),
+    (checks.accumulated, lazy_losses),
+    (checks.accumulated, recursive_losses),
+    (checks.accumulated, lambda *case: map(torch.sum, right_losses(*case))),
+    (checks.linear_attention, key_by_key),
+    (
+        checks.linear_attention,
+        with_features(
+            lambda q, k, v: (
+                torch.einsum("tm,md->td", q, torch.einsum("sm,sd->md", k, v))
+                / torch.einsum("tm,m->t", q, k.sum(0))[:, None]
+            )
+        ),
+    ),
     (checks.block_operations, lambda *x: torch.tensor(right_operations(*x))),
     (checks.block_operations, right_operations),
     (
@@ -149,6 +306,60 @@ RIGHT = [
     (checks.accumulated, lambda *case: torch.stack(right_losses(*case))),
 ]
 WRONG = [
+    (checks.merge_all, running(-9_999.0), "merge_all: for .* it gives 0, wanted"),
+    (checks.merge_all, running(-99_999.0), "merge_all: for .* it gives 0, wanted"),
+    (checks.linear_attention, with_features(row_by_row), "sum over the keys first"),
+    (checks.linear_attention, with_features(chunk_by_chunk), "sum over the keys first"),
+    (checks.linear_attention, with_lengths_added, "are added: subtract"),
+    (
+        checks.linear_attention,
+        with_features(lambda q, k, v: q @ (k.T @ v) / (q @ k.mean(0))[:, None]),
+        "by the mean over the keys",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: (
+            right_operations(t, d, h, kv, f) - 4 * t * t * (d - d / h)
+        ),
+        "scores and mixing of one head",
+    ),
+    (
+        checks.block_operations,
+        lambda t, d, h, kv, f: 4 * t * d * (d + kv) + 4 * t * t * d + 6 * t * d * f,
+        "each with d_model / n_heads features, not one",
+    ),
+    (
+        checks.block_operations,
+        lambda *x: right_operations(*x) * float("nan"),
+        "give one number, the sum, not nan",
+    ),
+    (
+        checks.block_operations,
+        lambda *x: torch.tensor([right_operations(*x)] * 2),
+        r"give one number, the sum, not tensor\(\[6656, 6656\]\)",
+    ),
+    (checks.accumulated, written_into, "changes its input: work on a copy"),
+    (checks.accumulated, gone_backward, "have gone backward already"),
+    (
+        checks.accumulated,
+        lambda *case: dict(enumerate(right_losses(*case))),
+        "give a list with a loss for each piece, not {",
+    ),
+    (
+        checks.accumulated,
+        lambda *case: [[loss] for loss in right_losses(*case)],
+        r"loss 0 is \[tensor\(0.1922\)\], wanted a tensor of one number",
+    ),
+    (
+        checks.accumulated,
+        parts(lambda x, r, n, real: (x * r).sum(1) / n),
+        r"at losses\[0\] the shape is \(2,\), wanted \(\)",
+    ),
+    (
+        checks.accumulated,
+        parts(lambda x, r, n, real: x[r].sum() / len(5)),
+        r"it stops with TypeError: object of type 'int' has no len\(\)$",
+    ),
     (checks.linear_attention, right_with_table, "sum over the keys first"),
     (
         checks.linear_attention,

@@ -1,5 +1,6 @@
 """Right and wrong answers to the exercises of chapter 03."""
 
+import itertools
 import math
 
 import torch
@@ -368,6 +369,13 @@ def largest(weights, at):
 
 
 RIGHT = [
+    (checks.slopes, lambda h: map(float, alibi_slopes(h))),
+    (checks.slopes, lambda h: alibi_slopes(h).numpy()),
+    (checks.slopes, lambda h: {x: None for x in alibi_slopes(h).tolist()}.keys()),
+    (
+        checks.induction_scores,
+        lambda w, x: (score for score in my_induction_scores(w, x)),
+    ),
     (checks.slopes, appended),
     (checks.slopes, halves_of(lambda longer, rest: longer[::2])),
     (checks.neighbours, on_a_copy),
@@ -409,6 +417,32 @@ RIGHT = [
 
 
 WRONG = [
+    (checks.slopes, lambda h: range(10**9), "more than 10,000 things"),
+    (checks.slopes, lambda h: itertools.count(), "more than 10,000 things"),
+    (checks.slopes, lambda h: {*alibi_slopes(h).tolist()}, "it gives {.*}, wanted"),
+    (checks.neighbours, lambda x, p, n: first(paper)(x, p, n).numpy(), "or an array:"),
+    (
+        checks.neighbours,
+        lambda x, p, n: first(paper)(x, p.clamp(max=10), n),
+        r"at \[2, 0\]",
+    ),
+    (
+        checks.neighbours,
+        lambda x, p, n: F.pad(x, (0, n)),  # noqa: F821
+        "^neighbours: it stops with NameError: name 'F' is not defined$",
+    ),
+    (checks.buckets, lambda *case: both(*case).numpy(), "wanted tensor"),
+    (
+        checks.buckets,
+        lambda d, n, most: both(d, n, most).where(d.abs() < most, n // 2 - 1),
+        "it gives 63, wanted 127",
+    ),
+    (checks.buckets, lambda d, n, most: both(d.flatten(), n, most), "the shape is"),
+    (
+        checks.buckets,
+        lambda d, n, most: torch.tensor([both(x, n, most) for x in d]),
+        "for d .*: it stops with [^:]*Error: [^:]*$",
+    ),
     (checks.slopes, lambda h: alibi_slopes(h)[:1].expand(h), "one slope for all"),
     (
         checks.neighbours,
@@ -667,7 +701,11 @@ WRONG = [
     ),
     (checks.slopes, lambda h: 0.5 ** torch.arange(1, h + 1), "for 8 heads only"),
     (checks.slopes, lambda h: alibi_slopes(h)[:, None, None], r"gives \[\[0.5\]\]"),
-    (checks.neighbours, lambda *case: first(paper)(*case).tolist(), "a list: make"),
+    (
+        checks.neighbours,
+        lambda *case: first(paper)(*case).tolist(),
+        "a list or an array: make",
+    ),
     (checks.neighbours, lambda x, p, n: first(paper)(x, p.deg2rad(), n), "radians"),
     (checks.neighbours, lambda x, p, n: first(paper)(x, p + 1, n), r"at \[0, 0\]"),
     (checks.buckets, lambda *case: both(*case).tolist(), r"wanted tensor"),

@@ -1,9 +1,12 @@
 """Right and wrong answers to the exercises of chapter 12."""
 
+import itertools
 import math
 import re
 import struct
+from fractions import Fraction
 
+import numpy as np
 import torch
 
 from companion import checks
@@ -100,7 +103,108 @@ def switched_on(messages, encode, start, end):
     return ids
 
 
+def by_hand(raw, sign=True, small=True):
+    """The float16 from its bits: sign, exponent and fraction."""
+    bits = raw[:, 0].int() + 256 * raw[:, 1].int()
+    exponent, fraction = bits >> 10 & 31, (bits & 1023) / 1024
+    scale = 2.0 ** (exponent - 15) * (1 + fraction)
+    if small:
+        scale = scale.where(exponent > 0, 2.0**-14 * fraction)
+    if sign:
+        scale = scale.where(bits < 32768, -scale)
+    numbers = raw[:, 2:].int()
+    return scale[:, None] * (numbers - 256 * (numbers > 127))
+
+
+def eight_by_numpy(raw):
+    blocks = raw.numpy()
+    scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
+    return torch.from_numpy(scales * blocks[:, 2:].view(np.int8))
+
+
+def eight_by_einsum(raw):
+    scales, numbers = (part.contiguous() for part in raw.split([2, 32], 1))
+    scales, numbers = scales.view(torch.half).float(), numbers.view(torch.int8)
+    return torch.einsum("ni,nj->nj", scales, numbers.float())
+
+
+def eight_flipped(raw):
+    """The highest bit is flipped, in a tensor of its own: so 0 to 255 begin at -128."""
+    numbers = raw[:, 2:].clone()
+    numbers ^= 128
+    return scaled(raw, numbers.float() - 128)
+
+
+def rows_in_slices(n_heads, d_head):
+    rows = [0] * (n_heads * d_head)
+    for begin in range(0, len(rows), d_head):
+        middle, end = begin + d_head // 2, begin + d_head
+        rows[begin:end:2] = range(begin, middle)
+        rows[begin + 1 : end : 2] = range(middle, end)
+    return rows
+
+
+def recursive_rows(n_heads, d_head):
+    if n_heads == 0:
+        return []
+    begin, half = (n_heads - 1) * d_head, d_head // 2
+    last = ((begin + i, begin + i + half) for i in range(half))
+    return [*recursive_rows(n_heads - 1, d_head), *itertools.chain(*last)]
+
+
+def lazy_chat(messages, encode, start, end):
+    for who, text in messages:
+        yield start
+        yield from encode("\n".join((who, text)))
+        yield end
+        yield from encode("\n")
+    yield start
+    yield from encode("assistant\n")
+
+
+def recursive_chat(messages, encode, start, end):
+    if not messages:
+        return [start] + encode("assistant\n")
+    turn = [start] + encode("\n".join(messages[0])) + [end] + encode("\n")
+    return turn + recursive_chat(messages[1:], encode, start, end)
+
+
+def broken_lines(before, between):
+    """Turns with a line break before their end, or only between them."""
+
+    def answer(messages, encode, start, end):
+        turns = [[start, *encode(f"{a}\n{b}{before}"), end] for a, b in messages]
+        ids = list(turns[0])
+        for turn in turns[1:]:
+            ids += [*(encode(between) if between else []), *turn]
+        return [*ids, start, *encode("assistant\n")]
+
+    return answer
+
+
 RIGHT = [
+    (checks.bits_a_weight, lambda n, bits, extra: Fraction(n * bits + 8 * extra, n)),
+    (checks.bits_a_weight, lambda n, b, x: np.mean(n * [b]) + 8 * x / n),
+    (checks.eight_bits, by_hand),
+    (checks.eight_bits, eight_by_numpy),
+    (checks.eight_bits, eight_by_einsum),
+    (checks.eight_bits, eight_flipped),
+    (checks.rows, rows_in_slices),
+    (checks.rows, recursive_rows),
+    (
+        checks.rows,
+        lambda h, d: map(
+            lambda r: r // d * d + r % d // 2 + r % 2 * (d // 2), range(h * d)
+        ),
+    ),
+    (
+        checks.rows,
+        lambda h, d: np.arange(h * d).reshape(h, 2, d // 2).swapaxes(1, 2).ravel(),
+    ),
+    (checks.chat, lazy_chat),
+    (checks.chat, recursive_chat),
+    (checks.chat, lambda *case: np.array(right_chat(*case))),
+    (checks.chat, lambda *case: itertools.chain(right_chat(*case))),
     (checks.bits_a_weight, lambda n, bits, extra: (n * bits + 8 * extra) / n),
     (checks.bits_a_weight, lambda n, bits, extra: torch.tensor(bits + 8 * extra / n)),
     (checks.eight_bits, right_eight),
@@ -112,6 +216,25 @@ RIGHT = [
     (checks.chat, lambda *case: tuple(right_chat(*case))),
 ]
 WRONG = [
+    (checks.eight_bits, lambda raw: by_hand(raw, sign=False), "keep its sign"),
+    (
+        checks.eight_bits,
+        lambda raw: by_hand(raw, small=False),
+        r"raw \(4, 34\): at \[1",
+    ),
+    (
+        checks.eight_bits,
+        lambda raw: scaled(raw, (x := raw[:, 2:].int()) - (2 * x - 128) * (x > 127)),
+        "and not a sign with 7 bits",
+    ),
+    (
+        checks.chat,
+        lambda m, encode, s, t: [s, *encode([f"{a}\n{b}" for a, b in m])],
+        "`encode` takes a text, not \\['user",
+    ),
+    (checks.chat, lambda m, encode, s, t: encode(None), "takes a text, not None"),
+    (checks.chat, broken_lines("\n", ""), "after its end token, not before"),
+    (checks.chat, broken_lines("", "\n"), "the last turn ends with a line break too"),
     (checks.eight_bits, lambda raw: scaled(raw, raw[:, 2:].float() - 255), "255 is"),
     (
         checks.chat,

@@ -315,7 +315,83 @@ def apart(after, n_beams, n_new, end):
     return sorted(done + beams)[::-1][:n_beams]
 
 
+def one_later(after, prompt, n_new, window):
+    tokens = list(prompt)
+    for _ in range(n_new):
+        tokens.append(after(tokens[-window + 1 :]))
+    return tokens[len(prompt) :]
+
+
+def all_but_one_kept(after, prompt, n_new, window):
+    seen, new = list(prompt[-window:]), []
+    for _ in range(n_new):
+        new.append(after(seen))
+        seen = [*seen[1 - window :], new[-1]]
+    return new
+
+
+def one_by_one(after, prompt, n_new, window):
+    """A generator; the last token alone may be shown as an array."""
+    tokens = np.array(prompt)
+    for _ in range(n_new):
+        tokens = np.append(tokens, after(tokens[-window:]))
+        yield tokens[-1]
+
+
+def by_recursion(after, prompt, n_new, window):
+    if n_new == 0:
+        return []
+    token = after(prompt[-window:])
+    return [token, *by_recursion(after, [*prompt, token], n_new - 1, window)]
+
+
+def nested_tokens(after, prompt, n_new, window):
+    return [after([prompt[-window:]]) for _ in range(n_new)]
+
+
+def last_token_bare(after, prompt, n_new, window):
+    return [after(prompt[-1]) for _ in range(n_new)]
+
+
+def lazy_ending(after, n_beams, n_new, end):
+    """A generator of texts as tuples, with their numbers as tensors."""
+    beams = [(torch.tensor(0.0), ())]
+    for _ in range(n_new):
+        longer = []
+        for total, text in beams:
+            if text[-1:] == (end,):
+                longer.append((total, text))
+            else:
+                logs = torch.tensor(after(text))
+                longer += [(total + x, (*text, i)) for i, x in enumerate(logs)]
+        beams = heapq.nlargest(n_beams, longer, key=lambda beam: beam[0])
+    yield from beams
+
+
+def raced(race):
+    """A search in which `race(done, longer, n_beams)` says what stays."""
+
+    def answer(after, n_beams, n_new, end):
+        beams = [(0.0, [])]
+        for _ in range(n_new):
+            done = [beam for beam in beams if beam[1][-1:] == [end]]
+            alive = [beam for beam in beams if beam[1][-1:] != [end]]
+            longer = [new for beam in alive for new in grown(after, beam, end)]
+            beams = race(done, sorted(longer, reverse=True), n_beams)
+        return sorted(beams, reverse=True)[:n_beams]
+
+    return answer
+
+
+def bare_letter(after, n_beams, n_new, end):
+    return [(x, [i]) for i, x in enumerate(after(0))]
+
+
 RIGHT = [
+    (checks.write, one_by_one),
+    (checks.write, by_recursion),
+    (checks.ending, lazy_ending),
+    (checks.ending, raced(lambda done, new, n: sorted(done + new)[-n:])),
     (checks.dart, right_dart),
     (checks.dart, lambda p, u: torch.searchsorted(ends(p), u, right=True)),
     (checks.dart, lambda p, u: bisect_right(list(accumulate(p.tolist())), u)),
@@ -335,6 +411,23 @@ RIGHT = [
     (checks.ending, by_index),
 ]
 WRONG = [
+    (checks.write, one_later, "-window . 1:. begins one later"),
+    (checks.write, all_but_one_kept, "where the window is 1"),
+    (checks.write, nested_tokens, r"`after` takes a list of tokens, not \[\[2, 5\]\]"),
+    (checks.write, last_token_bare, "`after` takes a list of tokens, not 5"),
+    (checks.ending, bare_letter, "`after` takes a list of tokens, not 0"),
+    (
+        checks.ending,
+        raced(lambda done, new, n: done + new[: max(0, n - len(done))]),
+        "keeps its place only while",
+    ),
+    (checks.ending, raced(lambda done, new, n: done + new[:n]), "ended ones among"),
+    (checks.ending, raced(lambda done, new, n: done + new), "not only after the last"),
+    (
+        checks.ending,
+        raced(lambda done, new, n: sorted(done + new)[-n - 1 :]),
+        r"ending: for after = .* it gives",
+    ),
     (checks.dart, lambda p, u: (ends(p) > u).sum(), "not those behind it"),
     (checks.write, always_one_less, "longer than the window"),
     (checks.crossing, lambda c, p: c.argmax(-1), "the likeliest alone"),

@@ -1,5 +1,8 @@
 """Right and wrong answers to the exercises of chapter 10."""
 
+from collections import deque
+
+import numpy as np
 import torch
 
 from companion import checks
@@ -176,7 +179,130 @@ def endless(admit, step, queue, n_rows):
         step([None] * n_rows)
 
 
+def ranged_blocks(n_shared, lengths, size):
+    full = n_shared // size
+    return full + sum(len(range(full * size, n, size)) for n in lengths)
+
+
+def recursive_blocks(n_shared, lengths, size):
+    full = n_shared // size
+    if not lengths:
+        return full
+    return recursive_blocks(n_shared, lengths[1:], size) + -(-lengths[0] // size) - full
+
+
+def int8_in_place(x):
+    """In place, but in tensors of its own."""
+    numbers, scale = torch.empty_like(x, dtype=torch.int8), x.abs().amax(-1) / 127
+    numbers[...] = x.div(scale[..., None]).round_()
+    return torch.einsum("...d,...->...d", numbers.float(), scale)
+
+
+def int8_by_numpy(x):
+    scale = np.abs(x.numpy()).max(-1, keepdims=True) / 127
+    numbers = torch.from_numpy(np.rint(x.numpy() / scale).astype(np.int8))
+    return numbers * torch.from_numpy(scale)
+
+
+def int8_held(low, high, steps):
+    def answer(x):
+        scale = x.abs().amax(-1, keepdim=True) / steps
+        return (x / scale).round().clamp(low, high).to(torch.int8) * scale
+
+    return answer
+
+
+def not_assigned(x):
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    numbers = (x / scale).round()
+    numbers.to(torch.int8)
+    return numbers * scale
+
+
+def from_lowest_to_highest(x):
+    low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+    scale = (high - low) / 255
+    zero = (-128 - low / scale).round()
+    return ((x / scale + zero).round().clamp(-128, 127).to(torch.int8) - zero) * scale
+
+
+def taken_from(make_queue, take):
+    """Serves what it takes from a queue, and appends to the prompts it was given."""
+
+    def loop(admit, step, queue, n_rows):
+        waiting, answers, rows = make_queue(queue), [], {}
+        while waiting or rows:
+            for row in range(n_rows):
+                while row not in rows and waiting:
+                    prompt, n = take(waiting)
+                    begin = len(prompt)
+                    prompt.append(admit(prompt, row))
+                    answers.append((prompt, begin))
+                    if n > 1:
+                        rows[row] = prompt, begin + n
+            if not rows:
+                break
+            last = (rows[i][0][-1] if i in rows else None for i in range(n_rows))
+            new = step(last)
+            for row in list(rows):
+                text, end = rows[row]
+                text.append(new[row])
+                if len(text) == end:
+                    del rows[row]
+        return [text[begin:] for text, begin in answers]
+
+    return loop
+
+
+def passed_on(new_admit=None, new_step=None):
+    """The right loop, with something between it and the machine."""
+
+    def loop(admit, step, queue, n_rows):
+        through = new_admit or (lambda admit, prompt, row: admit(prompt, row))
+        other = new_step or (lambda step, last: step(last))
+        return serve()(
+            lambda prompt, row: through(admit, prompt, row),
+            lambda last: other(step, last),
+            queue,
+            n_rows,
+        )
+
+    return loop
+
+
+def never_none(admit, step, queue, n_rows):
+    """A row whose answer is complete goes on, with its last token."""
+    newest = [None] * n_rows
+
+    def begin(prompt, row):
+        newest[row] = admit(prompt, row)
+        return newest[row]
+
+    def go_on(last):
+        newest[:] = step(newest)
+        return [None if x is None else new for x, new in zip(last, newest, strict=True)]
+
+    return serve()(begin, go_on, queue, n_rows)
+
+
 RIGHT = [
+    (checks.schedule, taken_from(lambda queue: queue, lambda queue: queue.pop(0))),
+    (checks.schedule, taken_from(deque, deque.popleft)),
+    (checks.schedule, passed_on(lambda admit, prompt, row: admit((*prompt,), row))),
+    (checks.schedule, lambda *case: map(iter, serve()(*case))),
+    (checks.schedule, lambda *case: [map(int, one) for one in serve()(*case)]),
+    (checks.schedule, lambda *case: [np.array(one) for one in serve()(*case)]),
+    (checks.int8, int8_in_place),
+    (checks.int8, int8_by_numpy),
+    (checks.int8, int8_held(-127, 127, 127)),
+    (checks.blocks_in_use, ranged_blocks),
+    (checks.blocks_in_use, recursive_blocks),
+    (
+        checks.blocks_in_use,
+        lambda n, talks, size: (
+            n // size + np.sum(np.ceil(np.array(talks) / size) - n // size)
+        ),
+    ),
     (checks.schedule, serve()),
     (checks.schedule, lazily),
     (checks.int8, right_int8),
@@ -187,6 +313,58 @@ RIGHT = [
     (checks.blocks_in_use, lambda *case: float(right_blocks(*case))),
 ]
 WRONG = [
+    (checks.schedule, never_none, "tokens for rows whose answer is complete"),
+    (
+        checks.schedule,
+        passed_on(lambda admit, prompt, row: admit(prompt, row + 1)),
+        "rows are numbered from 0 to 1: 2 is none",
+    ),
+    (
+        checks.schedule,
+        passed_on(lambda admit, prompt, row: admit(row, prompt)),
+        "`admit` takes a list of tokens, not 1",
+    ),
+    (
+        checks.schedule,
+        passed_on(None, lambda step, last: step(last[0])),
+        "`step` takes a list, a token for each row, not ",
+    ),
+    (
+        checks.schedule,
+        lambda *case: dict(enumerate(serve()(*case))),
+        "give a list of answers, not {",
+    ),
+    (
+        checks.int8,
+        int8_held(-128, 127, 128),
+        "a largest above 0 is off by a whole scale",
+    ),
+    (checks.int8, int8_held(-127, 127, 128), "the largest is off by a whole scale"),
+    (checks.int8, int8_held(-128, 127, 64), "off by more than half a scale it gives 1"),
+    (
+        checks.int8,
+        int8_held(-128, 127, 126),
+        r"times \(the largest / 127\)\[1\] it gives",
+    ),
+    (checks.int8, not_assigned, "are made, but not used"),
+    (checks.int8, from_lowest_to_highest, "a scale alone is asked for"),
+    (
+        checks.blocks_in_use,
+        lambda n, talks, size: (
+            n // size + sum(x // size + 1 - n // size for x in talks)
+        ),
+        "needs no further one",
+    ),
+    (
+        checks.blocks_in_use,
+        lambda n, talks, size: n / size + sum((x - n) / size for x in talks),
+        "a block is given out whole",
+    ),
+    (
+        checks.blocks_in_use,
+        lambda n, talks, size: sum(-(-x // size) for x in talks) / len(5),
+        r"TypeError: object of type 'int' has no len\(\)$",
+    ),
     (checks.schedule, serve(least=0), "one token got two"),
     (checks.schedule, serve(together=True), "wait for the slowest"),
     (checks.schedule, serve(again=False), "`while` in place of `if`"),

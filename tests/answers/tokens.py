@@ -2,7 +2,9 @@
 
 import codecs
 import re
+from collections import deque
 
+import numpy as np
 import torch
 
 from companion import checks
@@ -113,7 +115,34 @@ def late_windows(tokens, n):
     return tokens[:m].view(-1, n), tokens[1 : m + 1].view(-1, n)
 
 
+def looked_up(tokens, n):
+    """Right only where no token comes again."""
+    inputs, _ = right_windows(tokens, n)
+    following = dict(zip(tokens.tolist(), tokens[1:].tolist(), strict=False))
+    return inputs, inputs.clone().apply_(following.get)
+
+
 RIGHT = [
+    (checks.decode, lambda v, ids: np.str_(right_decode(v, ids))),
+    (
+        checks.decode,
+        lambda v, ids: b"".join(map(v.__getitem__, ids)).decode("utf-8", "replace"),
+    ),
+    (
+        checks.decode,
+        lambda v, ids: codecs.decode(b"".join(v[i] for i in ids), errors="replace"),
+    ),
+    (checks.windows, lambda x, n: torch.stack(right_windows(x, n))),
+    (checks.windows, lambda x, n: (part for part in right_windows(x, n))),
+    (checks.windows, lambda x, n: map(torch.clone, right_windows(x, n))),
+    (checks.windows, lambda x, n: (x[:-1].unfold(0, n, n), x[1:].unfold(0, n, n))),
+    (checks.pieces, lambda text: (piece for piece in right_pieces(text))),
+    (checks.pieces, lambda text: map(str, right_pieces(text))),
+    (checks.pieces, lambda text: filter(None, re.split(r"([ \n]+)", text))),
+    (checks.pieces, lambda text: np.array(right_pieces(text))),
+    (checks.pieces, lambda text: deque(right_pieces(text))),
+    (checks.pieces, lambda text: dict(enumerate(right_pieces(text))).values()),
+    (checks.pieces, lambda text: (m.group() for m in re.finditer(r" ?\S+|\s+", text))),
     (checks.decode, right_decode),
     (checks.decode, ended_stream),
     (
@@ -197,7 +226,11 @@ WRONG = [
             r" ?\S+|[ \n]+",
         )
     ),
-    (checks.windows, lambda x, n: [x[i + n] for i in range(0, len(x), n)], "leave a"),
+    (
+        checks.windows,
+        lambda x, n: [x[i + n] for i in range(0, len(x), n)],
+        "it stops with IndexError: index 16 is out of bounds",
+    ),
     (checks.windows, late_windows, "a full window is left out"),
     (
         checks.windows,

@@ -1,6 +1,7 @@
 """Right and wrong answers to the exercises of chapter 05."""
 
 import copy
+import random
 
 import numpy as np
 import torch
@@ -406,7 +407,108 @@ def by_division(gradients, limit):
     return [g / norm * min(norm, limit) for g in gradients]
 
 
+def each_clipped_by_itself(model):
+    for parameter in model.parameters():
+        torch.nn.utils.clip_grad_norm_([parameter], 1.0)
+
+
+def by_its_l1_norm(model):
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type=1)
+
+
+def cleared_too_late(model, optimizer, batches, judge):
+    return loop(
+        model, optimizer, batches, judge, clones, clip=lambda m: optimizer.zero_grad()
+    )
+
+
+def of_a_copy(model, optimizer, batches, judge):
+    """The optimizer has the parameters of the model, not those of its copy."""
+    return right_best(copy.deepcopy(model), optimizer, batches, judge)
+
+
+def better_than_at_first(model, optimizer, batches, judge):
+    """The weights before the first step stay where every step is worse."""
+    lowest, best, scores = judge(model), clones(model), []
+    for batch in batches:
+        companion.train(model, optimizer, [batch])
+        scores.append(judge(model))
+        if scores[-1] < lowest:
+            lowest, best = scores[-1], clones(model)
+    model.load_state_dict(best)
+    return scores
+
+
+def one_step_more(*case):
+    scores = right_best(*case)
+    case[1].step()
+    return scores
+
+
+def right_split(model, tokens):
+    with torch.no_grad():
+        return with_its_graph(model, tokens)
+
+
+def after(change):
+    """The right answer, but for what `change(model)` leaves behind."""
+
+    def answer(model, tokens):
+        change(model)
+        return right_split(model, tokens)
+
+    return answer
+
+
+def frozen_for_a_while(model, tokens):
+    for parameter in model.parameters():
+        parameter.requires_grad = False
+    loss = with_its_graph(model, tokens)
+    for parameter in model.parameters():
+        parameter.requires_grad = True
+    return loss
+
+
+def judged_in_eval_mode(model, tokens):
+    before = model.training
+    model.eval()
+    loss = right_split(model, tokens)
+    model.train(before)
+    return loss
+
+
+def without_a_rest(model, tokens):
+    """The mean of no windows, where the text is shorter than one, is NaN."""
+    n = model.config.context_length
+    end = (len(tokens) - 1) // n * n
+    with torch.no_grad():
+        x, y = tokens[:end].view(-1, n), tokens[1 : end + 1].view(-1, n)
+        total = companion.next_token_loss(model(x), y) * end
+        if end < len(tokens) - 1:
+            rest = model(tokens[end:-1][None]), tokens[end + 1 :][None]
+            total += companion.next_token_loss(*rest) * (len(tokens) - 1 - end)
+    return total / (len(tokens) - 1)
+
+
 RIGHT = [
+    (checks.clip, lambda gs, c: map(torch.clone, right_clip(gs, c))),
+    (checks.clip, lambda gs, c: [g / max(1, norm_of(gs) / c) for g in gs]),
+    (
+        checks.clip,
+        lambda gs, c: [
+            g if norm_of(gs) <= c else x
+            for g, x in zip(gs, right_clip(gs, c), strict=True)
+        ],
+    ),
+    (checks.adamw, lambda p, gs, *how: right_adamw(p.double(), gs, *how)),
+    (checks.adamw, lambda p, gs, *how: right_adamw(p, torch.stack(gs), *how)),
+    (checks.best, lambda *case: np.array(right_best(*case))),
+    (checks.best, lambda *case: (score for score in right_best(*case))),
+    (checks.whole_split, after(lambda model: torch.manual_seed(1))),
+    (checks.whole_split, after(lambda model: random.seed(1) or random.random())),
+    (checks.whole_split, frozen_for_a_while),
+    (checks.whole_split, judged_in_eval_mode),
+    (checks.whole_split, lambda m, t: right_split(copy.deepcopy(m).eval(), t)),
     (checks.clip, right_clip),
     (checks.clip, by_parameters),
     (checks.clip, entry_by_entry),
@@ -426,6 +528,54 @@ RIGHT = [
 ]
 WRONG = [
     (
+        checks.best,
+        lambda *case: loop(*case, clones, clip=each_clipped_by_itself),
+        "each parameter is clipped by itself",
+    ),
+    (
+        checks.best,
+        lambda *case: loop(*case, clones, clip=by_its_l1_norm),
+        r"at the list\[0\] it gives",
+    ),
+    (checks.best, cleared_too_late, "the steps find no gradients: they are cleared"),
+    (checks.best, of_a_copy, "the steps find no gradients: .* of a copy"),
+    (checks.best, better_than_at_first, "at the first weight.* it gives"),
+    (checks.best, one_step_more, "at the number of steps it gives 7, wanted 6"),
+    *(
+        (checks.whole_split, after(change), f"^whole_split: the answer leaves {words}")
+        for change, words in (
+            (lambda m: torch.set_grad_enabled(False), "gradients switched off for"),
+            (lambda m: torch.no_grad().__enter__(), "gradients switched off for"),
+            (lambda m: m.requires_grad_(False), "`requires_grad` changed"),
+            (lambda m: next(m.parameters()).requires_grad_(False), "`requires_grad`"),
+            (lambda m: m.eval(), "the model in another mode"),
+            (lambda m: m.blocks[0].eval(), "the model in another mode"),
+            (lambda m: torch.set_default_dtype(torch.double), "another default dtype"),
+        )
+    ),
+    (checks.whole_split, without_a_rest, "n_tokens = 3: it gives nan, wanted"),
+    (checks.whole_split, lambda m, t: right_split(m, t).exp(), "it gives"),
+    (checks.whole_split, lambda m, t: right_split(m, t)[None], "the shape is"),
+    (checks.clip, lambda gs, c: right_clip(gs, c)[0], "the shape is"),
+    (checks.clip, lambda gs, c: dict(enumerate(right_clip(gs, c))), "it gives {"),
+    (
+        checks.clip,
+        lambda gs, c: [g * min(1, c / norm_of(gs[:2])) for g in gs],
+        "it gives",
+    ),
+    (checks.adamw, lambda p, gs, *how: right_adamw(p, gs[::-1], *how), "it gives"),
+    (checks.adamw, lambda p, gs, *how: [*right_adamw(p, gs, *how)], "wanted tensor"),
+    (
+        checks.adamw,
+        lambda *case: adamw_with(*case, root=lambda v: v.sqrt() + 1e-6),
+        "it gives",
+    ),
+    (
+        checks.adamw,
+        lambda p, gs, rate, decay: right_adamw(p, gs, rate, decay, t=1),
+        "^adamw: it stops with TypeError: right_adamw.. got an unexpected[^:]*$",
+    ),
+    (
         checks.adamw,
         lambda *case: adamw_with(*case, root=lambda v: (v + 1e-8).sqrt()),
         "inside the root",
@@ -434,7 +584,11 @@ WRONG = [
     (checks.adamw, lambda *case: adamw_like(*case, betas=(0.999, 0.9)), "it gives"),
     (checks.adamw, lambda *case: adamw_like(*case, power=1), "squares"),
     (checks.adamw, lambda *case: adamw_like(*case, sign=1), "take it away"),
-    (checks.whole_split, unbound, "shorter than a window: begin with the rest"),
+    (
+        checks.whole_split,
+        unbound,
+        "for context_length = 6, .*: it stops with UnboundLocalError: [^:]*$",
+    ),
     (
         checks.whole_split,
         lambda m, t: by_weights(m, t) * (len(t) - 1) / len(t),
@@ -504,7 +658,7 @@ WRONG = [
             clones,
             clip=lambda model: torch.nn.utils.clip_grad_value_(model.parameters(), 1),
         ),
-        r"Embedding\(5, 5\), batches = .*: at the list\[0\] it gives \d",
+        r"Sequential\(.*batches = .*: at the list\[0\] it gives \d",
     ),
     (checks.best, by_the_loss, "let judge choose"),
     (checks.best, judged_before, "it comes after"),
