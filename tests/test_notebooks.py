@@ -154,7 +154,8 @@ def chapter(sources: list[str]) -> ast.Module:
     body = []
     for source in sources:
         statements = ast.parse(source).body
-        if isinstance(getattr(statements[-1], "value", None), ast.Tuple):
+        last = statements[-1]
+        if isinstance(last, ast.Expr) and isinstance(last.value, ast.Tuple):
             statements.pop()
         body += statements
     return ast.Module(body, [])
