@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import nbformat
+import pytest
 
 PATHS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 NOTEBOOKS = {path.stem: nbformat.read(path, as_version=4) for path in PATHS}
@@ -138,3 +139,259 @@ def test_nothing_comes_from_the_network():
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [a.name for a in node.names] + [getattr(node, "module", "")]
                 assert not {"requests", "urllib", "urllib.request", "wget"} & {*names}
+
+
+# Habits that a reader copies. Each function finds one in the code of a chapter.
+
+FACTORIES = ["arange", "empty", "eye", "full", "linspace", "ones", "tensor", "zeros"]
+FACTORIES += ["rand", "randint", "randn", "randperm", "causal_mask", "sinusoidal"]
+MODELS = ["model", "theirs", "twin", "game"]
+PASSES = ["decode", "encode", "forward"]
+
+
+def chapter(sources: list[str]) -> ast.Module:
+    """The code of all cells; without a tuple at the end of a cell, which is shown."""
+    body = []
+    for source in sources:
+        statements = ast.parse(source).body
+        last = statements[-1]
+        if isinstance(last, ast.Expr) and isinstance(last.value, ast.Tuple):
+            statements.pop()
+        body += statements
+    return ast.Module(body, [])
+
+
+def last_name(node: ast.AST) -> str:
+    """The c of `a.b.c` and of the call `a.b.c()`."""
+    node = node.func if isinstance(node, ast.Call) else node
+    return getattr(node, "attr", getattr(node, "id", ""))
+
+
+def every(tree: ast.AST, kind) -> list:
+    return [node for node in ast.walk(tree) if isinstance(node, kind)]
+
+
+def calls(tree: ast.AST, names: list[str]) -> list[ast.Call]:
+    return [call for call in every(tree, ast.Call) if last_name(call) in names]
+
+
+def entered(tree: ast.AST) -> list:
+    """What stands behind `with`."""
+    return [item.context_expr for node in every(tree, ast.With) for item in node.items]
+
+
+def gradients_off_for_good(tree: ast.AST) -> list:
+    switches = calls(tree, ["set_grad_enabled", "__enter__"])
+    return [call for call in switches if call not in entered(tree)]
+
+
+def owner(call: ast.Call) -> str:
+    """The b of `a.b.c()`."""
+    return last_name(getattr(call.func, "value", None))
+
+
+def writing_with_gradients(tree: ast.AST) -> list:
+    """A loop that calls a model and keeps what it gives, outside of `no_grad`."""
+    without = set()
+    for node in every(tree, ast.With | ast.FunctionDef):
+        around = getattr(node, "decorator_list", []) or entered(node)
+        if any(last_name(each) in ("no_grad", "inference_mode") for each in around):
+            without |= {*ast.walk(node)}
+
+    found = []
+    for loop in every(tree, ast.For | ast.While | ast.ListComp):
+        passes = calls(loop, MODELS)
+        passes += [x for x in calls(loop, PASSES) if owner(x) in MODELS]
+        keeps = isinstance(loop, ast.ListComp) or calls(loop, ["append", "cat"])
+        if keeps and not calls(loop, ["backward"]):
+            found += [call for call in passes if call not in without]
+    return found
+
+
+def graphs_kept(tree: ast.AST) -> list:
+    """What a forward or a hook keeps in an attribute, with all that led to it."""
+    hooks = [call.args[0] for call in registered(tree) if call.args]
+    names = {"forward", *map(last_name, hooks)}
+    found = []
+    for function in every(tree, ast.FunctionDef):
+        for node in every(function, ast.Assign) if function.name in names else []:
+            kept = any(isinstance(target, ast.Attribute) for target in node.targets)
+            if kept and last_name(node.value) not in ("detach", "item"):
+                found.append(node)
+    return found
+
+
+def tensors_without_a_device(tree: ast.AST) -> list:
+    """Made in a method, where the others may lie elsewhere than on the CPU."""
+    methods = [
+        method
+        for node in every(tree, ast.ClassDef)
+        for method in every(node, ast.FunctionDef)
+        if method.name != "__init__"
+    ]
+    found = []
+    for method in methods:
+        moved = [call.func.value for call in calls(method, ["to"])]
+        for call in calls(method, FACTORIES):
+            placed = "device" in [keyword.arg for keyword in call.keywords]
+            if not placed and call not in moved:
+                found.append(call)
+    return found
+
+
+def models_left_in_training(tree: ast.AST) -> list:
+    """A function that trains a model and returns it in that mode."""
+    found = []
+    for function in every(tree, ast.FunctionDef):
+        trains = calls(function, ["train", "my_train"])
+        models = [call.args[0] for call in trains if call.args]
+        if calls(function, ["backward"]):
+            models += function.args.args[:1]
+        names = [getattr(model, "arg", last_name(model)) for model in models]
+        for node in every(function, ast.Return):
+            if isinstance(node.value, ast.Name) and node.value.id in names:
+                found.append(node)
+    return found
+
+
+def roots_without_epsilon(tree: ast.AST) -> list:
+    """A division by the root of a mean: of zeros it makes NaN."""
+    found = []
+    for node in every(tree, ast.BinOp):
+        root = node.right
+        if isinstance(node.op, ast.Div) and last_name(root) == "sqrt":
+            inside = [*root.args, root.func.value][0]
+        elif isinstance(node.op, ast.Div) and isinstance(root, ast.BinOp):
+            inside = root.left if isinstance(root.op, ast.Pow) else None
+        else:
+            continue
+        if last_name(inside) == "mean":
+            found.append(node)
+    return found
+
+
+def registered(tree: ast.AST) -> list[ast.Call]:
+    """The calls that hang a hook on a module or a tensor."""
+    found = every(tree, ast.Call)
+    return [call for call in found if re.match("register.*hook", last_name(call))]
+
+
+def hooks_that_stay(tree: ast.AST) -> list:
+    """A handle is entered by `with`, here or by who gets it, or kept and removed."""
+    removed = [call.func.value for call in calls(tree, ["remove"]) if not call.args]
+    names = {ast.unparse(each) for each in removed}
+    for loop in every(tree, ast.For):
+        if ast.unparse(loop.target) in names:
+            names.add(ast.unparse(loop.iter))
+
+    used = {last_name(each) for each in entered(tree)}
+    safe = [*entered(tree)]
+    for function in every(tree, ast.FunctionDef):
+        if function.name in used:
+            safe += [node.value for node in every(function, ast.Return)]
+    for node in every(tree, ast.Assign):
+        if names & {*map(ast.unparse, node.targets)}:
+            safe += every(node, ast.Call)
+    for call in calls(tree, ["append"]):
+        if ast.unparse(call.func.value) in names:
+            safe += call.args
+    return [call for call in registered(tree) if call not in safe]
+
+
+def data_attributes(tree: ast.AST) -> list:
+    return [node for node in every(tree, ast.Attribute) if node.attr == "data"]
+
+
+def statements_that_are_expressions(tree: ast.AST) -> list:
+    """Two calls joined by a comma, or one behind a condition."""
+    kinds = ast.Tuple | ast.List | ast.ListComp | ast.IfExp | ast.BoolOp
+    return [node for node in every(tree, ast.Expr) if isinstance(node.value, kinds)]
+
+
+def folders_that_stay(tree: ast.AST) -> list:
+    made = ["mkdtemp", "mkstemp", "mktemp", "TemporaryDirectory", "NamedTemporaryFile"]
+    return [call for call in calls(tree, made) if call not in entered(tree)]
+
+
+def modules_as_namespaces(tree: ast.AST) -> list:
+    return calls(tree, ["Module"])
+
+
+def methods_overwritten(tree: ast.AST) -> list:
+    """A function that is put in the place of a method, on one object alone."""
+    functions = [function.name for function in every(tree, ast.FunctionDef)]
+    found = calls(tree, ["setattr"])
+    for node in every(tree, ast.Assign):
+        value = node.value
+        makes = isinstance(value, ast.Lambda) or bool(calls(value, ["MethodType"]))
+        makes = makes or (isinstance(value, ast.Call) and last_name(value) == "partial")
+        makes = makes or (isinstance(value, ast.Name) and value.id in functions)
+        for target in node.targets:
+            if isinstance(target, ast.Attribute) and last_name(target.value) != "self":
+                if makes or target.attr in ("forward", "__class__"):
+                    found.append(node)
+    return found
+
+
+# What a detector finds, and what it lets pass.
+HABITS = {
+    gradients_off_for_good: (
+        "torch.set_grad_enabled(False)",
+        "with torch.set_grad_enabled(False):\n    model(x)",
+    ),
+    writing_with_gradients: (
+        "for _ in range(9):\n    new = model(x, cache)\n    x = torch.cat([x, new])",
+        "with torch.no_grad():\n    while more:\n        written.append(model(x))",
+    ),
+    graphs_kept: (
+        "def forward(self, x):\n    self.weights = x @ x.mT\n    return x",
+        "def forward(self, x):\n    self.weights = (x @ x.mT).detach()\n    return x",
+    ),
+    tensors_without_a_device: (
+        "class A(nn.Module):\n    def embed(self, x):\n        return x + ones(3)",
+        "class A(nn.Module):\n    def embed(self, x):\n"
+        "        return x + ones(3, device=x.device) + sinusoidal(3, 4).to(x)",
+    ),
+    models_left_in_training: (
+        "def trained():\n    train(model, batches)\n    return model",
+        "def trained():\n    train(model, batches)\n    return model.eval()",
+    ),
+    roots_without_epsilon: (
+        "x = x / x.square().mean(-1, keepdim=True).sqrt()",
+        "x = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()",
+    ),
+    hooks_that_stay: (
+        "for layer in model.layers:\n    layer.register_forward_hook(keep)",
+        "with layer.register_forward_hook(keep):\n    model(x)",
+    ),
+    data_attributes: ("p.data.zero_()", "nn.init.zeros_(p)"),
+    statements_that_are_expressions: (
+        "plt.grid(False), plt.xlim(0, 1)\nplt.show()",
+        "plt.grid(False)\nplt.xlim(0, 1)\ncount(a), count(b)",
+    ),
+    folders_that_stay: (
+        "path = mkdtemp() + 'model.safetensors'",
+        "with tempfile.TemporaryDirectory() as folder:\n    save(model, folder)",
+    ),
+    modules_as_namespaces: (
+        "self.encoder = nn.Module()\nself.encoder.blocks = blocks",
+        "class Encoder(nn.Module):\n    pass\n\nself.encoder = Encoder()",
+    ),
+    methods_overwritten: (
+        "block.forward = partial(checkpoint, block.forward)",
+        "class Checkpointed(Block):\n    def forward(self, x):\n        return x",
+    ),
+}
+# GGUF's reader calls the bytes of a tensor so.
+DATA_OF_A_FILE = "x.data"
+
+
+@pytest.mark.parametrize("find", HABITS, ids=lambda find: find.__name__)
+def test_no_chapter_shows_a_habit_that_a_reader_should_not_copy(find):
+    bad, good = HABITS[find]
+    assert find(chapter([bad])) and not find(chapter([good]))
+    for stem, found in CODE.items():
+        sources = [cell.source for cell in found if "%" not in cell.source[:1]]
+        for node in find(chapter(sources)):
+            code = ast.unparse(node)
+            assert code == DATA_OF_A_FILE and stem.startswith("12"), (stem, code)
