@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .files import target_of, write_atomically
+from .files import resolve_target, write_atomically
 from .inputs import shown
 from .interrupts import interrupts_put_off
 from .processes import full_tensor, is_joined, shard_like
@@ -128,7 +128,7 @@ def put_states(optimizer: Optimizer, parameters: dict, states: dict) -> None:
 
 def read_checkpoint(path: Path | str) -> tuple[dict[str, Tensor], dict]:
     """A checkpoint's tensors by name, and what its header says, if its SHA-256 fits."""
-    data = target_of(Path(path)).read_bytes()
+    data = resolve_target(Path(path)).read_bytes()
     try:
         end = 8 + int.from_bytes(data[:8], "little")  # as safetensors has it
         sha, about = json.loads(json.loads(data[8:end])["__metadata__"]["companion"])

@@ -49,6 +49,9 @@ def shaken(module: nn.Module, std: float = 0.3, seed: int = 0) -> nn.Module:
 def byte_tokenizer() -> PublishedTokenizer:
     """A chat's tokenizer whose tokens are the bytes, and two special ones."""
     header = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.merges": [],
         "tokenizer.ggml.tokens": [*printable_bytes(), "<|im_start|>", "<|im_end|>"],
         "tokenizer.ggml.token_type": [1] * 256 + [3, 3],
         "tokenizer.ggml.eos_token_id": 257,
