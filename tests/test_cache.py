@@ -324,7 +324,7 @@ def test_a_cache_of_another_model_is_refused_and_stays_as_it_was(kind, other):
         assert torch.equal(gpt(tokens[:, 5:], kept), gpt(tokens[:, 5:], straight))
 
 
-@pytest.mark.parametrize("kind", {*KINDS} - {"ragged"})
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"ragged"}))
 @torch.no_grad()
 def test_streams_of_another_number_are_refused(kind):
     gpt, tokens = model(), some_tokens(3, 8)
