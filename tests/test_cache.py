@@ -112,7 +112,7 @@ def within_the_cache(gpt, tokens, window, n_sinks, mask):
 ABSOLUTE = ("learned", "sinusoidal", "none")
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(
     window=st.integers(1, N),
     n_sinks=st.integers(0, 4),
