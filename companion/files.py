@@ -3,6 +3,7 @@
 import os
 import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from .interrupts import interrupts_put_off
@@ -29,9 +30,9 @@ def write_atomically(path: Path, data: bytes) -> None:
                     shutil.copymode(target, part)
                 os.replace(part, target)
             finally:
-                part.unlink(missing_ok=True)
+                remove(part)
         finally:
-            part.unlink(missing_ok=True)
+            remove(part)
 
 
 def check_writable(path: Path) -> None:
@@ -47,7 +48,7 @@ def check_writable(path: Path) -> None:
             message = f"{path} can't be written ({reason}): give another path"
             raise OSError(message) from error
         finally:
-            part.unlink(missing_ok=True)
+            remove(part)
 
 
 def resolve_target(path: Path) -> Path:
@@ -64,3 +65,9 @@ def resolve_target(path: Path) -> Path:
 def new_part(target: Path) -> Path:
     """Returns a path beside `target` that nobody else has."""
     return target.with_name(f".companion-{secrets.token_hex(8)}.part")
+
+
+def remove(part: Path) -> None:
+    """Removes a part, where there is one."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        part.unlink()

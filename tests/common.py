@@ -55,6 +55,7 @@ def byte_tokenizer() -> PublishedTokenizer:
         "tokenizer.ggml.tokens": [*printable_bytes(), "<|im_start|>", "<|im_end|>"],
         "tokenizer.ggml.token_type": [1] * 256 + [3, 3],
         "tokenizer.ggml.eos_token_id": 257,
+        "tokenizer.chat_template": "<|im_start|> a turn <|im_end|>",
     }
     return PublishedTokenizer(header)
 

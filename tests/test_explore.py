@@ -308,7 +308,7 @@ def test_a_file_is_whole_wherever_ctrl_c_falls_once_or_twice(tmp_path):
     def write() -> None:
         write_atomically(path, b"new")
 
-    n_steps = fuzz.count_steps(write, ("files.py",))
+    n_steps = fuzz.count_python_steps(write, ("files.py",))
     assert n_steps > 50
     for first in range(n_steps):
         for second in range(1, 12):
@@ -476,7 +476,7 @@ def test_a_picture_shows_every_letter_of_a_token_and_all_bars(tmp_path, monkeypa
     drawn = []
     monkeypatch.setattr(plots, "display", lambda *shown, **how: drawn.append(shown[0]))
     monkeypatch.setattr(plots.plt, "close", lambda *figure: None)
-    tokenizer = c.BPETokenizer([(36, 36), (36, 256), (92, 36)])
+    tokenizer = c.BPETokenizer([(36, 36), (256, 36), (92, 36)])
     model = gpt(d_vocab=tokenizer.d_vocab)
     # The likeliest are bytes that are no letter, which all look the same.
     model.embedding.weight.data[200:208] *= 20
