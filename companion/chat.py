@@ -78,8 +78,10 @@ class Talk:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.tokens = [*self.said(), *question]
         for _ in range(n_most):
-            unread = self.tokens[len(self.cache) :]
-            logits = self.model(torch.tensor([unread]), self.cache, last=-1)
+            # In pieces, since each token of one pass has its own copy of the sinks.
+            unread = torch.tensor([self.tokens[len(self.cache) :]])
+            for piece in unread.split(256, 1):
+                logits = self.model(piece, self.cache, last=-1)
             token = int(self.choose(logits))
             if token == self.tokenizer.end:
                 return

@@ -82,6 +82,19 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             part.training = True
 
 
+def check_tie(model: nn.Module, weights: dict[str, Tensor], prefix: str, *_) -> None:
+    """Raises ValueError where a tied model is to load two matrices that differ."""
+    embedding = weights.get(f"{prefix}embedding.weight")
+    unembedding = weights.get(f"{prefix}unembedding.weight")
+    if embedding is None or unembedding is None or embedding is unembedding:
+        return
+    if not torch.equal(embedding, unembedding):
+        raise ValueError(
+            "unembedding.weight is not embedding.weight, but the model has one matrix"
+            " for both: configure it with tied=False"
+        )
+
+
 class GPT(nn.Module):
     """A decoder-only Transformer: tokens (b t) -> logits (b t v), at every position.
 
@@ -118,6 +131,7 @@ class GPT(nn.Module):
             self.unembedding = nn.Linear(config.d_model, config.d_vocab, bias=False)
             if config.tied:
                 self.unembedding.weight = self.embedding.weight
+                self.register_load_state_dict_pre_hook(check_tie)
         self.initialize(generator)
 
     def new_block(self, cross: bool) -> Block:

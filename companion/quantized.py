@@ -77,7 +77,7 @@ def lay_out(model: GPT) -> GPT:
         known.add(torch.bfloat16)
     for part, name, x in linear_layers(model):
         if x.weight.is_cpu and x.weight.dtype in known:
-            setattr(part, name, LaidOutLinear(x))
+            setattr(part, name, LaidOutLinear(x).train(x.training))
     if any(isinstance(part, LaidOutLinear) for part in model.modules()):
         model.requires_grad_(False)
     return model
@@ -203,7 +203,8 @@ def pack_weights(model: GPT) -> GPT:
     for part, name, x in linear_layers(model):
         if x.in_features % BLOCK == 0:
             n_bits = 8 if name == "unembedding" else 4
-            setattr(part, name, PackedLinear(x.weight, x.bias, n_bits))
+            layer = PackedLinear(x.weight, x.bias, n_bits)
+            setattr(part, name, layer.train(x.training))
     if any(isinstance(part, PackedLinear) for part in model.modules()):
         model.requires_grad_(False)
     return model

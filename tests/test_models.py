@@ -347,3 +347,17 @@ def test_evaluating_gives_every_part_its_own_mode_back():
             assert not any(x.training for x in gpt.modules())
             raise RuntimeError("in between")
         assert [x.training for x in gpt.modules()] == modes
+
+
+def test_two_matrices_are_not_loaded_into_one():
+    """They were: the last of the two won, without a word."""
+    sizes = {"d_vocab": 5, "context_length": 4, "d_model": 4, "n_heads": 1}
+    tied = GPT(GPTConfig(**sizes, n_layers=1), seeded())
+    untied = GPT(GPTConfig(**sizes, n_layers=1, tied=False), seeded())
+    before = tied.embedding.weight.clone()
+    with pytest.raises(ValueError, match="one matrix for both"):
+        tied.load_state_dict(untied.state_dict())
+    assert torch.equal(tied.embedding.weight, before)
+    other = GPT(tied.config, seeded(1))
+    tied.load_state_dict(other.state_dict())
+    assert torch.equal(tied.unembedding.weight, other.embedding.weight)
