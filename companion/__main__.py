@@ -50,15 +50,15 @@ def run_command() -> None:
         signal.signal(signal.SIGTERM, stop)
 
     if given.command == "train":
-        from .runs import main
+        from .course.runs import main
 
         main(options)
     elif given.command == "chat":
-        from .chat import main  # half a second more, for `gguf`
+        from .course.chat import main  # half a second more, for `gguf`
 
         main(options)
     elif given.command == "explore":
-        from .explore import main
+        from .course.explore import main
 
         main(options)
     elif options:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from .processes import is_joined
+from .device import is_joined
 
 # Ctrl-C, `kill` and a batch system, a terminal that is closed; Windows lacks the last.
 STOPS = [
@@ -67,7 +67,7 @@ class Noted:
 
 
 @contextmanager
-def interrupts_noted(patience: float = 0) -> Iterator[Callable[[], bool]]:
+def deferred_interrupts(patience: float = 0) -> Iterator[Callable[[], bool]]:
     """Within, Ctrl-C is only noted, for a loop to end between two steps.
 
     Gives a function that says whether it was pressed; pressed again, `patience` seconds

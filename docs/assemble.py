@@ -11,10 +11,10 @@ from pathlib import Path
 
 from chapters import PATHS, ROOT, cover
 
-from companion.data import tiny_shakespeare
-from companion.explore import page
-from companion.notebook import trained
-from companion.tokenizers import CharTokenizer
+from companion.course.explore import page
+from companion.course.notebook import trained
+from companion.text.shakespeare import tiny_shakespeare
+from companion.text.tokenizers import CharTokenizer
 
 SOURCE = ROOT / "build" / "source"
 EXTRA = ROOT / "build" / "extra"
@@ -66,12 +66,12 @@ def modules() -> dict[str, tuple[str, str]]:
 def reference() -> dict[str, str]:
     """The reference's pages: one for each module, and the list of them."""
     known, pages = modules(), {}
-    checks = [name for name in known if ".checks." in name]
+    checks = [name for name in known if ".course.checks." in name]
     listed = {name: words for name, words in known.items() if name not in checks}
-    listed["companion.checks"] = ("", "Checks for the exercises.")
+    listed["companion.course.checks"] = ("", "Checks for the exercises.")
     pages = {name: f"# {name}\n\n{MODULE.format(name=name)}" for name in listed}
     for name in checks:
-        pages["companion.checks"] += f"\n## {name}\n\n{MODULE.format(name=name)}"
+        pages["companion.course.checks"] += f"\n## {name}\n\n{MODULE.format(name=name)}"
     lines = [f"- [](reference/{name}.md): {line}" for name, (_, line) in listed.items()]
     tree = [f"reference/{name}" for name in listed]
     text = (ROOT / "docs" / "reference.md").read_text("utf-8")

@@ -14,12 +14,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing import start_processes
 
-from companion.published import PublishedTokenizer
-from companion.tokenizers import printable_bytes
+from companion.pretrained.smollm2 import PublishedTokenizer
+from companion.text.tokenizers import printable_bytes
 
 # Python and PyTorch are started once, and not for each process.
 FORK = "forkserver" in multiprocessing.get_all_start_methods()
-SLOW = ["companion.rehearsal", "torch._dynamo", "torch.distributed.fsdp"]
+SLOW = ["companion.course.parallel_demo", "torch._dynamo", "torch.distributed.fsdp"]
 multiprocessing.set_forkserver_preload(SLOW)
 
 

@@ -5,8 +5,8 @@ import signal
 import pytest
 import torch
 
-from companion import published
 from companion.artifacts import SMOLLM2
+from companion.pretrained import gguf, smollm2
 
 torch.set_num_threads(1)
 
@@ -22,13 +22,13 @@ def ctrl_c_raises():
 @pytest.fixture(scope="session")
 def file():
     """SmolLM2's header and tensors."""
-    return published.read_gguf(SMOLLM2.path)
+    return gguf.read_gguf(SMOLLM2.path)
 
 
 @pytest.fixture(scope="session")
 def loaded(file):
     """SmolLM2 and its tokenizer."""
     header, tensors = file
-    config = published.config_of(header)
-    model = published.build(config, published.weights_of(tensors, config))
-    return model, published.PublishedTokenizer(header)
+    config = smollm2.config_of(header)
+    model = smollm2.build(config, smollm2.weights_of(tensors, config))
+    return model, smollm2.PublishedTokenizer(header)

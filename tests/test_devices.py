@@ -37,11 +37,11 @@ from companion import (
     top_p,
     train,
 )
-from companion.positions import POSITIONS
-from companion.processes import Process
+from companion.model.positions import POSITIONS
+from companion.training.processes import Process
 
 META = torch.device("meta")
-ENGINES = ["fused", "explicit", "blocks"]
+ENGINES = ["fused", "explicit", "flash"]
 CACHES = {
     "concatenating": ConcatenatingCache,
     "preallocated": lambda: PreallocatedCache(9),
@@ -82,7 +82,7 @@ def test_looking_at_a_number_fails_there():
 
 @pytest.mark.parametrize("positions, engine", PAIRS)
 def test_a_training_step_runs_there(positions, engine):
-    model = tiny(positions=positions, engine=engine, n_kv_heads=1, normalize=True)
+    model = tiny(positions=positions, engine=engine, n_kv_heads=1, qk_norm=True)
     batch = (tokens(3, 9), tokens(3, 9))
     for optimizer in (AdamW(model.parameters()), muon(model)):
         with nothing_to_read():

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from companion.files import check_writable, write_atomically
-from companion.interrupts import interrupts_noted, interrupts_put_off
+from companion.interrupts import deferred_interrupts, interrupts_put_off
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="limits and links of POSIX")
 STOPS = [signal.SIGINT, signal.SIGTERM]
@@ -131,7 +131,7 @@ def test_ctrl_c_that_is_put_off_is_raised_when_the_work_is_done():
 
 
 @pytest.mark.parametrize("number", STOPS)
-@pytest.mark.parametrize("context", [interrupts_noted, interrupts_put_off])
+@pytest.mark.parametrize("context", [deferred_interrupts, interrupts_put_off])
 def test_what_was_ignored_at_the_start_stays_ignored(context, number):
     with handler(number, signal.SIG_IGN), context() as interrupted:
         signal.raise_signal(number)
@@ -140,8 +140,8 @@ def test_what_was_ignored_at_the_start_stays_ignored(context, number):
 
 
 def test_a_loop_within_a_loop_ends_both():
-    with interrupts_noted(99) as outer:
-        with interrupts_noted(99) as inner, interrupts_put_off():
+    with deferred_interrupts(99) as outer:
+        with deferred_interrupts(99) as inner, interrupts_put_off():
             signal.raise_signal(signal.SIGINT)
             assert not inner()
         assert inner() and outer()
@@ -151,7 +151,7 @@ def test_a_loop_within_a_loop_ends_both():
 def test_a_loop_s_ctrl_c_is_done_with_and_sigterm_is_not():
     heard = []
     with handler(signal.SIGTERM, lambda number, frame: heard.append(number)):
-        with interrupts_noted(99) as interrupted:
+        with deferred_interrupts(99) as interrupted:
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGTERM)
             assert interrupted() and heard == []
@@ -159,7 +159,7 @@ def test_a_loop_s_ctrl_c_is_done_with_and_sigterm_is_not():
 
 
 def test_pressed_again_when_patience_is_over_it_is_raised_at_once():
-    with pytest.raises(KeyboardInterrupt), interrupts_noted(0):
+    with pytest.raises(KeyboardInterrupt), deferred_interrupts(0):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("not reached")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import companion
-from companion import published
+from companion.pretrained import smollm2
 
 ROOT = Path(__file__).parent.parent
 TEXT = guide.GUIDE.read_text("utf-8")
@@ -168,7 +168,7 @@ def test_the_final_project_s_test_counts_by_the_character(monkeypatch, capsys):
     def blind(tokens):  # all are equally likely
         return torch.zeros(*tokens.shape, tokenizer.d_vocab)
 
-    monkeypatch.setattr(published, "load_smollm2", lambda: (blind, tokenizer))
+    monkeypatch.setattr(smollm2, "load_smollm2", lambda: (blind, tokenizer))
     program = blocks(projects()[1], "python")[0]
     assert len(program.splitlines()) <= 25
     exec(program, {})

@@ -104,9 +104,9 @@ BAD = {
         pair for pair in heads(lambda q, k, v, *mask: c.attention_weights(q, k, *mask))
         if "values" not in pair[1]
     ],
-    "block_attention": [
-        *heads(c.block_attention),
-        (lambda: c.block_attention(HEADS, HEADS, HEADS, size=0), WHOLE),
+    "flash_attention": [
+        *heads(c.flash_attention),
+        (lambda: c.flash_attention(HEADS, HEADS, HEADS, size=0), WHOLE),
     ],
     "MultiHeadAttention": [
         (lambda: c.MultiHeadAttention(10, 4), "(10) is not divisible by n_heads (4)"),

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import companion
-from companion import checks
+from companion.course import checks
 
 
 def masked(scores, mask):

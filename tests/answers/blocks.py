@@ -3,7 +3,8 @@
 import torch
 from torch.nn.functional import gelu, layer_norm, linear
 
-from companion import GatedFeedForward, checks
+from companion import GatedFeedForward
+from companion.course import checks
 
 
 def silu(x):

@@ -8,7 +8,7 @@ import torch
 from einops import rearrange
 
 import companion
-from companion import checks
+from companion.course import checks
 
 
 def right_shifted(answers, begin):

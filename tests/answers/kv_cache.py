@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from companion import checks
+from companion.course import checks
 
 
 def right_cost(n_tokens, d_model):

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from einops import rearrange
 
-from companion import checks
+from companion.course import checks
 
 
 def my_count(d_model, n_heads, d_head, bias):

@@ -6,7 +6,7 @@ from functools import reduce
 import numpy as np
 import torch
 
-from companion import checks
+from companion.course import checks
 
 
 def right_operations(t, d_model, n_heads, n_kv_heads, d_hidden):

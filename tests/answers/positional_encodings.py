@@ -6,8 +6,9 @@ import math
 import torch
 
 import companion
-from companion import checks, deinterleave, interleave, relative_buckets, rotate
-from companion.positions import alibi_slopes
+from companion import deinterleave, interleave, relative_buckets, rotate
+from companion.course import checks
+from companion.model.positions import alibi_slopes
 
 
 def even(h):

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from companion import checks
+from companion.course import checks
 
 
 def right_eight(raw):

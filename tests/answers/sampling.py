@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import companion
-from companion import checks
+from companion.course import checks
 
 
 def right_dart(chances, u):

@@ -5,7 +5,7 @@ from collections import deque
 import numpy as np
 import torch
 
-from companion import checks
+from companion.course import checks
 
 
 def natural_blocks(n_shared, lengths, size):

@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 import torch
 
-from companion import checks
+from companion.course import checks
 
 
 def right_decode(vocabulary, tokens):

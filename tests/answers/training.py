@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import companion
-from companion import checks
+from companion.course import checks
 
 
 def adam(p, g, m, v, t, rate):

@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 import companion
-from companion.quantized import LaidOutLinear, lay_out
+from companion.pretrained.quantized import PrepackedLinear, prepack
 
 logging.set_verbosity_error()
 MINI = companion.GPTConfig(
@@ -122,9 +122,9 @@ def left_padded(model, prompts: list[torch.Tensor], n: int) -> None:
 def decoding(n: int = 128) -> list[dict]:
     """Greedy decoding at GPT-2 small's shape: 16 tokens of prompt."""
     config = companion.GPTConfig()
-    ours, theirs = lay_out(companion.GPT(config)).eval(), reference(config).eval()
+    ours, theirs = prepack(companion.GPT(config)).eval(), reference(config).eval()
     prompt = torch.randint(config.d_vocab, (16,))
-    layers = [part for part in ours.modules() if isinstance(part, LaidOutLinear)]
+    layers = [part for part in ours.modules() if isinstance(part, PrepackedLinear)]
     vectors = [torch.randn(1, layer.weight.shape[1]) for layer in layers]
 
     @torch.inference_mode()
@@ -145,7 +145,7 @@ def decoding(n: int = 128) -> list[dict]:
 def streams(n: int = 64) -> list[dict]:
     """Eight streams of different lengths in one ragged batch, against one alone."""
     model = companion.GPT(companion.GPTConfig()).eval()
-    half, model = lay_out(copy.deepcopy(model).bfloat16()), lay_out(model)
+    half, model = prepack(copy.deepcopy(model).bfloat16()), prepack(model)
     prompts = [torch.randint(50_257, (4 * i,)) for i in range(1, 9)]
     eight, one = written(model, prompts, n), written(model, prompts[3], n)
     eight_half, one_half = written(half, prompts, n), written(half, prompts[3], n)
@@ -161,7 +161,7 @@ def streams(n: int = 64) -> list[dict]:
 @torch.inference_mode()
 def lengths() -> list[dict]:
     """A token after 50 cached ones, against a token after 900: time grows by..."""
-    model = lay_out(companion.GPT(companion.GPTConfig())).eval()
+    model = prepack(companion.GPT(companion.GPTConfig())).eval()
     tokens, cache = torch.randint(50_257, (1, 900)), model.new_cache(1000)
     model(tokens, cache)
 
@@ -178,7 +178,7 @@ def lengths() -> list[dict]:
 def serving(n_rows: int = 8) -> list[dict]:
     """32 requests in `n_rows` rows, against batches of as many, padded on the left."""
     config, draw = companion.GPTConfig(), random.Random(0)
-    ours, theirs = lay_out(companion.GPT(config)).eval(), reference(config).eval()
+    ours, theirs = prepack(companion.GPT(config)).eval(), reference(config).eval()
     sizes = [(draw.randint(4, 64), draw.randint(8, 96)) for _ in range(32)]
     prompts = [torch.randint(config.d_vocab, (length,)) for length, _ in sizes]
 
@@ -200,7 +200,7 @@ def serving(n_rows: int = 8) -> list[dict]:
 
 def speculation(n: int = 44) -> list[dict]:
     """Look-up in a text that loops."""
-    model, prompt = lay_out(companion.GPT(companion.GPTConfig())), torch.arange(20)
+    model, prompt = prepack(companion.GPT(companion.GPTConfig())), torch.arange(20)
     guess = companion.PromptLookup(50_257)
 
     def speculate() -> list:

@@ -13,8 +13,9 @@ import torch
 from pairs import left_padded, pair, written
 
 import companion
-from companion.published import SMOLLM2, load_smollm2, read_gguf
-from companion.quantized import lay_out, pack_weights
+from companion.pretrained.gguf import read_gguf
+from companion.pretrained.quantized import pack_weights, prepack
+from companion.pretrained.smollm2 import SMOLLM2, load_smollm2
 
 sys.path.append(str(Path(__file__).parents[1]))
 from common import llama  # noqa: E402
@@ -33,7 +34,7 @@ def unpacked(n: int = 64) -> list[dict]:
     file = read_gguf(SMOLLM2.path)
     for dtype, name in ((torch.float32, ""), (torch.bfloat16, " in bfloat16")):
         theirs = llama(*file).to(dtype)
-        ours = lay_out(copy.deepcopy(model).to(dtype))
+        ours = prepack(copy.deepcopy(model).to(dtype))
         for some in (prompts[-1:], prompts):
             k = len(some)
             what = f"SmolLM2-135M, {'one stream' if k == 1 else '8 streams'}{name}"
@@ -48,7 +49,7 @@ def packed(n: int = 64) -> list[dict]:
     """In 4 and 8 bits: against laid out, `transformers` and llama.cpp."""
     (model, _), prompts = load_smollm2(), texts()
     theirs = llama(*read_gguf(SMOLLM2.path))
-    laid_out = lay_out(copy.deepcopy(model))
+    laid_out = prepack(copy.deepcopy(model))
     ours, rows = pack_weights(model), []
     for some in (prompts[-1:], prompts):
         k, start = len(some), some if len(some) > 1 else some[0]

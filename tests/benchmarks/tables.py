@@ -15,8 +15,8 @@ PARTS = {
     "muon": "Muon",
     "positions": "rotary positions",
     "activation": "squared ReLU",
-    "normalize": "normalised queries and keys",
-    "tied": "an output matrix of its own",
+    "qk_norm": "normalised queries and keys",
+    "tie_embeddings": "an output matrix of its own",
     "zero_init": "zero start",
     "norm": "RMSNorm",
 }

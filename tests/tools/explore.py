@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import random_tokens, seeded, shaken  # noqa: E402
 
 from companion import GPT, BPETokenizer, CharTokenizer, GPTConfig  # noqa: E402
-from companion.data import tiny_shakespeare  # noqa: E402
-from companion.explore import page as written  # noqa: E402
-from companion.sampling import top_k, top_p  # noqa: E402
+from companion.course.explore import page as written  # noqa: E402
+from companion.decoding.sampling import top_k, top_p  # noqa: E402
+from companion.text.shakespeare import tiny_shakespeare  # noqa: E402
 
 ALPHABET = CharTokenizer("\n ,.!?:;-'&<" + "".join(map(chr, range(97, 123))))
 TEXT = "the king's own men, he said; and why should the sea be <calm & still?"[:64]
@@ -32,11 +32,12 @@ SMALL = GPTConfig(
 LLAMA = {"n_kv_heads": 2, "feed_forward": "gated", "activation": "silu"}
 MODELS = {
     "rotary, RMSNorm": {
-        "positions": "rotary", "norm": "rms", "normalize": True, "tied": False,
+        "positions": "rotary", "norm": "rms", "qk_norm": True, "tie_embeddings": False,
         "activation": "squared_relu",
     },
     "learned, LayerNorm": {"activation": "gelu"},
-    "grouped, gated": LLAMA | {"positions": "alibi", "bias": False, "scaled": True},
+    "grouped, gated": LLAMA
+    | {"positions": "alibi", "bias": False, "scale_embeddings": True},
     "sinusoidal": {"positions": "sinusoidal", "activation": "relu"},
     "rotary, grouped": LLAMA | {"positions": "rotary", "rotary_base": 500},
     "none, six heads": {"positions": "none", "d_model": 48, "n_heads": 6},

@@ -27,17 +27,20 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.testing import assert_close
 
 import companion as c
-from companion import cache, chat, models, sampling, serving, serving_caches
-from companion.blocks import ACTIVATIONS
-from companion.chat import Talk
-from companion.checkpoints import read_checkpoint
-from companion.positions import POSITIONS
+from companion.course import chat
+from companion.course.chat import Talk
+from companion.decoding import sampling, serving
+from companion.model import cache, serving_caches
+from companion.model import gpt as gpt_module
+from companion.model.blocks import ACTIVATIONS
+from companion.model.positions import POSITIONS
+from companion.training.checkpoints import read_checkpoint
 
 sys.path.append(str(Path(__file__).parents[1]))
 from common import byte_tokenizer, interrupted_at, random_tokens, seeded, shaken  # noqa: E402
 
 # The modules in which Ctrl-C falls.
-WATCHED = (cache, chat, models, sampling, serving, serving_caches)
+WATCHED = (cache, chat, gpt_module, sampling, serving, serving_caches)
 
 
 def config(draw: random.Random, **fixed) -> c.GPTConfig:
@@ -55,9 +58,9 @@ def config(draw: random.Random, **fixed) -> c.GPTConfig:
         "norm": draw.choice(["layer", "rms"]),
         "feed_forward": draw.choice(["plain", "gated"]),
         "activation": draw.choice([*ACTIVATIONS]),
-        "engine": draw.choice(["fused", "explicit", "blocks"]),
+        "engine": draw.choice(["fused", "explicit", "flash"]),
     }
-    flags = "pre_norm bias tied normalize zero_init scaled".split()
+    flags = "pre_norm bias tie_embeddings qk_norm zero_init scale_embeddings".split()
     options |= {name: draw.random() < 0.5 for name in flags}
     return c.GPTConfig(**options | fixed)
 
@@ -179,7 +182,7 @@ def refused(draw, gpt: c.GPT, cache: c.Cache, new: torch.Tensor) -> None:
 @torch.no_grad()
 def any_two_engines_agree(draw: random.Random) -> None:
     gpt = model(draw)
-    engine = draw.choice(["fused", "explicit", "blocks"])
+    engine = draw.choice(["fused", "explicit", "flash"])
     other = c.GPT(replace(gpt.config, engine=engine))
     other.load_state_dict(gpt.state_dict())
     n = draw.randint(1, gpt.config.context_length)

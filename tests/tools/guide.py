@@ -14,8 +14,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
-from companion import checks
-from companion.checks.compare import compare
+from companion.course import checks
+from companion.course.checks.compare import compare
 
 GUIDE = Path(__file__).parents[2] / "docs" / "teaching.md"
 PLACE = re.compile(r"(<!-- mistakes\n(.*?)-->\n).*?(<!-- end -->)", re.S)

@@ -8,8 +8,8 @@ from browser import ROOT, chromium
 from PIL import Image
 
 from companion import CharTokenizer, explore
-from companion.data import tiny_shakespeare
-from companion.notebook import trained
+from companion.course.notebook import trained
+from companion.text.shakespeare import tiny_shakespeare
 
 # The text, the next token, and beside them every head; the rest is left out.
 PARTS = """

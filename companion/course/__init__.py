@@ -1,0 +1,1 @@
+"""What the course needs around what it derives: runs, figures, checks, pages."""

@@ -1,0 +1,185 @@
+"""A talk with the published model in a terminal: `make chat`. Chapter 12."""
+
+import argparse
+import codecs
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+
+import torch
+
+from ..decoding.sampling import greedy, sample, temperature, top_p
+from ..inputs import check_between, check_whole
+from ..model.serving_caches import SlidingWindowCache
+from ..pretrained.quantized import pack_weights
+from ..pretrained.smollm2 import load_smollm2
+from ..training.loop import deferred_interrupts
+
+SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+HELP = "/reset begins anew, Ctrl-C stops an answer, Ctrl-D ends the talk."
+
+
+class Talk:
+    """A talk with a GPT whose cache is kept: only what is new is read.
+
+    Beyond `window` tokens the oldest are forgotten, but for the first four (chapter
+    10). `choose` turns logits (1 v) into a token (1), as for `generate`. Whatever
+    interrupts an answer, the talk goes on: `tokens` holds all that was said, and what
+    the cache hasn't seen of it is read next. Raises ValueError for a window that is
+    shorter than the first turn, or longer than the model's context.
+    """
+
+    def __init__(self, model, tokenizer, choose=greedy, window=2048):
+        self.model, self.tokenizer = model, tokenizer
+        self.choose, self.window = choose, window
+        self.ends = self.turn("assistant", "")[-2:]  # the end token, and a new line
+        check_whole(window=window)
+        shortest = len(self.turn("system", SYSTEM))
+        check_between(shortest, model.config.context_length, window=window)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was said."""
+        tokens = self.turn("system", SYSTEM)
+        cache = SlidingWindowCache(self.window, 4)
+        # No Ctrl-C falls between two assignments, only where something is called.
+        self.cache = cache
+        self.tokens = tokens
+
+    def turn(self, role: str, text: str) -> list[int]:
+        """The tokens of one turn, from its start to its end."""
+        start = len(self.tokenizer.chat([]))
+        return self.tokenizer.chat([(role, text)])[:-start]
+
+    def said(self) -> list[int]:
+        """All tokens of the talk; a last turn that was left is ended where it stood."""
+        if self.tokens[-len(self.ends) :] == self.ends:
+            return self.tokens
+        return [*self.tokens, *self.ends]
+
+    def answer(self, text: str, n_most: int = 1000) -> Iterator[str]:
+        """What the model says to `text`, piece by piece, at most `n_most` tokens.
+
+        Raises ValueError for a text that is longer than the window.
+        """
+        question = [*self.turn("user", text), *self.tokenizer.chat([])]
+        if len(question) > self.window:
+            raise ValueError(
+                f"this has {len(question)} tokens, and the window {self.window}: say"
+                " less at once, or take a larger window (--window)"
+            )
+        return self.write(question, n_most)
+
+    @torch.inference_mode()
+    def write(self, question: list[int], n_most: int) -> Iterator[str]:
+        """The loop of `answer`. The cache's cursor alone says what was read."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.tokens = [*self.said(), *question]
+        for _ in range(n_most):
+            # In pieces, since each token of one pass has its own copy of the sinks.
+            unread = torch.tensor([self.tokens[len(self.cache) :]])
+            for piece in unread.split(256, 1):
+                logits = self.model(piece, self.cache, last=-1)
+            token = int(self.choose(logits))
+            if token == self.tokenizer.end:
+                return
+            self.tokens.append(token)
+            yield decoder.decode(self.tokenizer.pieces[token])
+
+
+def sampler(t: float, seed: int):
+    """Greedy for t = 0, else at that temperature from the likeliest 90%."""
+    check_between(0, temperature=t)
+    check_between(-(2**63), 2**64 - 1, seed=seed)  # what a generator takes
+    generator = torch.Generator().manual_seed(seed)
+    if t == 0:
+        return greedy
+    return lambda logits: sample(top_p(temperature(logits, t), 0.9), generator)
+
+
+def talk_on(talk: Talk) -> None:
+    """Read lines and answer them, until there are no more."""
+    while True:
+        try:
+            reply(talk, input("> ").strip())
+        except KeyboardInterrupt:  # while it waits, or pressed twice within an answer
+            print(f"\n{HELP}")
+        except EOFError:
+            print()
+            return
+
+
+def reply(talk: Talk, text: str) -> None:
+    """Do what a line asks for."""
+    if text == "/reset":
+        talk.reset()
+        print("The talk begins anew.")
+    elif text.startswith("/"):
+        print(HELP)
+    elif text:
+        say(talk, text)
+
+
+def say(talk: Talk, text: str) -> None:
+    """Print the answer as it comes, until Ctrl-C."""
+    try:
+        answer = talk.answer(text)
+    except ValueError as error:
+        print(f"error: {error}")
+        return
+    with deferred_interrupts() as interrupted, closing(answer) as said:
+        for piece in said:
+            print(piece, end="", flush=True)
+            if interrupted():  # between two tokens
+                print(" ...", end="")
+                break
+    print()
+
+
+def begin(options: argparse.Namespace) -> None:
+    """Load the model and talk. What can't be ends the command with one line."""
+    try:
+        choose = sampler(options.temperature, options.seed)
+        print("SmolLM2-135M-Instruct loads, which takes some seconds ...", flush=True)
+        model, tokenizer = load_smollm2()
+        talk = Talk(pack_weights(model), tokenizer, choose, options.window)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    print(HELP)
+    talk_on(talk)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line of `python -m companion chat`."""
+    about = "Talk with SmolLM2-135M-Instruct."
+    parser = argparse.ArgumentParser("python -m companion chat", description=about)
+    parser.add_argument("--temperature", type=float, default=0.7, help="0 is greedy")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--window", type=int, default=2048, help="tokens to keep")
+    options = parser.parse_args(arguments)
+
+    if sys.stdin is None or sys.stdout is None:
+        sys.exit("error: a talk needs a standard input and a standard output")
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a wrong byte, or a rare character
+
+    try:
+        try:
+            begin(options)
+        except KeyboardInterrupt:  # while it loads
+            print()
+            sys.exit(130)
+    except OSError as error:  # no file, a terminal that is gone, a full disk
+        drop_unwritten()
+        sys.exit(1 if isinstance(error, BrokenPipeError) else f"error: {error}")
+
+
+def drop_unwritten() -> None:
+    """Let Python end in silence where its output has nowhere to go."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

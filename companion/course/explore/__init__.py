@@ -1,0 +1,294 @@
+"""Explore: a reader's own model, inside out, in one HTML file. Chapters 02, 05, 06.
+
+The file asks no network for anything. It holds the weights in float16, the forward pass
+in plain JavaScript (`forward.js`, one page), and the drawing.
+"""
+
+import argparse
+import base64
+import json
+import os
+import re
+import sys
+import webbrowser
+import zlib
+from dataclasses import fields, replace
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+import torch
+
+from ...artifacts import CACHE
+from ...files import check_writable, write_atomically
+from ...model.blocks import LayerNorm, RMSNorm
+from ...model.gpt import GPT, GPTConfig, evaluating
+from ...model.positions import alibi_slopes
+from ...text.shakespeare import tiny_shakespeare
+from ...text.tokenizers import BPETokenizer, CharTokenizer
+from ...training.checkpoints import read_checkpoint
+from ..recipes import RECIPES
+from ..runs import train_recipe
+
+FOLDER = Path(__file__).parent
+OUT = Path("build/explore.html")
+TEXT = "JULIET:\nO gentle night, I pray thee, bring my lord to the gate"
+FRAME = """<p>Every number of this model: <a href="{0}" target="_blank">{1}</a></p>
+<details><summary>Open it here</summary><iframe src="{0}" title="Inside your own model"
+loading="lazy" style="width: 100%; height: 85vh; border: 0"></iframe></details>"""
+
+
+def check_fits(model, tokenizer) -> None:
+    """Raises ValueError, naming what the page can't show, unless it can show both."""
+    wanted = "a GPT with a CharTokenizer or a BPETokenizer"
+    if not isinstance(model, GPT):
+        raise ValueError(f"the page shows {wanted}, no {type(model).__name__}")
+    if not isinstance(tokenizer, CharTokenizer | BPETokenizer):
+        raise ValueError(f"the page shows {wanted}, no {type(tokenizer).__name__}")
+
+    config = model.config
+    n_weights = sum(x.numel() for x in model.parameters())
+    d_vocab = config.d_vocab
+    with torch.device("meta"):
+        plain = {name: x.shape for name, x in GPT(config).state_dict().items()}
+    shapes = {name: x.shape for name, x in model.state_dict().items()}
+
+    if next(model.parameters()).is_meta:
+        misfit = "its weights lie on the device meta, which keeps no numbers"
+    elif n_weights > 5_000_000:
+        misfit = f"{n_weights:,} weights are more than 5,000,000"
+    elif d_vocab > 2048:
+        misfit = f"{d_vocab:,} tokens are more than 2,048"
+    elif not config.pre_norm:
+        misfit = "its blocks are post-norm, not pre-norm"
+    elif config.positions == "t5":
+        misfit = "its positions are T5's relative bias"
+    elif not model.causal or shapes != plain:
+        misfit = "its parts are not those of a plain GPT"
+    elif d_vocab != tokenizer.d_vocab:
+        misfit = f"it has {d_vocab} tokens, its tokenizer {tokenizer.d_vocab}"
+    else:
+        return
+    raise ValueError(f"the page can't show this model: {misfit}")
+
+
+def check_text(tokenizer: CharTokenizer | BPETokenizer, text: str) -> list[int]:
+    """Returns the tokens of `text`. Raises ValueError where it has none, or unknown."""
+    tokens = tokenizer.encode(text)
+    if not tokens:
+        raise ValueError("text is ''; it needs one character or more")
+    return tokens
+
+
+def plain_copy(model: GPT, engine: str) -> GPT:
+    """Returns the model anew, made as the page makes it: of configuration and weights.
+
+    Two matrices, since a model may have been untied after it was made.
+    """
+    config = replace(model.config, engine=engine, tie_embeddings=False)
+    copy = GPT(config, torch.Generator())  # the global one stays as it is
+    copy.load_state_dict(model.state_dict())
+    for norm in copy.modules():
+        if isinstance(norm, LayerNorm | RMSNorm):
+            norm.eps = model.norm.eps
+    return copy.to(next(model.parameters())).eval()
+
+
+@torch.no_grad()
+def check_answers(model: GPT, tokens: list[int]) -> None:
+    """Raises ValueError where the model's logits aren't those of its plain copy.
+
+    Whatever was changed after the model was made, the page would not know of it.
+    """
+    x = torch.tensor([tokens[-min(model.config.context_length, 64) :]])
+    x = x.to(next(model.parameters()).device)
+    expected = plain_copy(model, model.config.engine)(x).float()
+    with evaluating(model):
+        error = (model(x).float() - expected).abs().max()
+
+    precision = torch.finfo(next(model.parameters()).dtype).eps
+    if error > precision**0.5 * expected.abs().max():
+        raise ValueError(
+            "the page can't show this model: its logits are off by"
+            f" {error:.2g} from those of a plain GPT with its configuration and weights"
+        )
+
+
+def contents(model: GPT, tokenizer, text: str) -> dict:
+    """Returns what the page computes with, as JSON can hold it.
+
+    Weights are float16 in base64; a matrix that is the embedding's equal is left out.
+    Raises ValueError for a weight that is not finite in float16.
+    """
+    config = model.config
+    weights = model.state_dict()
+    if torch.equal(weights["unembedding.weight"], weights["embedding.weight"]):
+        del weights["unembedding.weight"]
+    numbers = torch.cat([x.detach().cpu().flatten() for x in weights.values()]).half()
+    if not numbers.isfinite().all():
+        raise ValueError("a weight is not finite in float16, whose largest is 65,504")
+
+    data = numbers.numpy().astype("<f2").tobytes()
+    slopes = alibi_slopes(config.n_heads) * (config.positions == "alibi")
+    return {
+        "config": vars(config) | {"eps": model.norm.eps, "slopes": slopes.tolist()},
+        "text": text,
+        "characters": getattr(tokenizer, "characters", None),
+        "merges": [*getattr(tokenizer, "ranks", ())],
+        "sizes": {name: x.numel() for name, x in weights.items()},
+        "adler32": zlib.adler32(data),
+        "weights": base64.b64encode(data).decode(),
+    }
+
+
+def page(model, tokenizer, text: str = TEXT, chapters: str | None = None) -> str:
+    """Returns the whole page as HTML; `chapters`, as "notebooks/{}.html", links there.
+
+    Raises ValueError for a model that does not fit, and a text it can't read.
+    """
+    check_fits(model, tokenizer)
+    tokens = check_text(tokenizer, text)
+    data = json.dumps(contents(model, tokenizer, text)).replace("<", r"\u003c")
+    check_answers(model, tokens)
+
+    html = (FOLDER / "page.html").read_text("utf-8")
+    for name in re.findall(r"@(\w+\.\w+)@", html):
+        html = html.replace(f"@{name}@", (FOLDER / name).read_text("utf-8"))
+
+    # The site shows the page in a frame, which a link should leave.
+    to = '<a target="_top" href="{}">{}</a>'
+    link = to.format(chapters.format(r"\1"), r"\2") if chapters else r"\2"
+    html = re.sub(r'<a href="(\d\d_\w+)">(.*?)</a>', f"<small>{link}</small>", html)
+
+    config = model.config
+    n_weights = sum(x.numel() for x in model.parameters())
+    about = (
+        f"{n_weights:,} weights, {config.n_layers} blocks, {config.n_heads} heads,"
+        f" {config.d_vocab} tokens."
+    )
+    return html.replace("@about@", about).replace("@model@", data)
+
+
+@torch.no_grad()
+def last_pattern(model: GPT, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the mean of the last block's heads (t s), and what follows' chances (v).
+
+    Both on the CPU in float32.
+    """
+    copy = plain_copy(model, "explicit").cpu().float()
+    seen = []
+    pattern = copy.blocks[-1].attention.pattern
+    pattern.register_forward_hook(lambda *x: seen.append(x[-1][0]))
+    chances = copy(torch.tensor([tokens]), last=-1)[0].softmax(-1)
+    return seen[0].mean(0), chances
+
+
+class Page:
+    """A page in a file; a notebook shows a picture of the model, and opens the page."""
+
+    def __init__(self, path: Path, model: GPT, tokenizer, text: str):
+        self.path = path
+        self.model = model
+        self.tokenizer = tokenizer
+        self.text = text
+
+    def _ipython_display_(self) -> None:
+        from .. import plots  # and matplotlib, for notebooks alone
+
+        decode = self.tokenizer.decode
+        tokens = self.tokenizer.encode(self.text)
+        tokens = tokens[-self.model.config.context_length :]
+        weights, chances = last_pattern(self.model, tokens)
+        best = chances.argsort()[-8:]
+
+        _, (left, right) = plots.plt.subplots(1, 2, figsize=(10, 4.5))
+        pieces = [decode([token]) for token in tokens[-24:]]
+        plots.plot_attention(weights[-24:, -24:], pieces, "The last block", left)
+        # At numbers: two tokens may look the same. Their text is never a formula.
+        right.barh(range(len(best)), chances[best].tolist())
+        labels = [repr(decode([token])) for token in best.tolist()]
+        right.set_yticks(range(len(best)), labels, parse_math=False)
+        alt = "A heat map of attention in the last block, and bars of what comes next."
+        plots.finish("What comes next", "chance", alt=alt)
+
+        path = self.path.as_posix()
+        frame = FRAME.format(quote(path, safe="/:"), escape(path))
+        plots.display({"text/html": frame, "text/plain": path}, raw=True)
+
+
+def explore(model, tokenizer, text: str = TEXT, path: Path | str = OUT) -> Page:
+    """Writes the model's page to `path`: in whole, or the file stays as it was.
+
+    Raises ValueError for a model that does not fit: the page shows a pre-norm GPT of at
+    most 5,000,000 weights, with a CharTokenizer or a BPETokenizer of 2,048 tokens.
+    """
+    html = page(model, tokenizer, text)
+    path = Path(path)
+    write_atomically(path, html.encode())
+    return Page(path, model, tokenizer, text)
+
+
+def load_model(path: Path) -> GPT:
+    """Returns the GPT of a checkpoint, on the CPU.
+
+    Raises ValueError for one that is damaged or of no GPT.
+    """
+    tensors, about = read_checkpoint(path)
+    names = [field.name for field in fields(GPTConfig)]
+    for name in names:
+        if name not in about["model"]:
+            raise ValueError(f"{path} holds another model than a GPT: it has no {name}")
+    config = GPTConfig(**{name: about["model"][name] for name in names})
+
+    prefix = "model."
+    weights = {
+        name.removeprefix(prefix): x
+        for name, x in tensors.items()
+        if name.startswith(prefix)
+    }
+    shapes = {name: x.shape for name, x in weights.items()}
+    with torch.device("meta"):
+        plain = {name: x.shape for name, x in GPT(config).state_dict().items()}
+    if shapes != plain:
+        different = sorted(
+            name
+            for name in shapes.keys() | plain.keys()
+            if shapes.get(name) != plain.get(name)
+        )
+        raise ValueError(f"{path} holds another model than a GPT: see {different[0]}")
+
+    same = torch.equal(weights["unembedding.weight"], weights["embedding.weight"])
+    model = GPT(replace(config, tie_embeddings=config.tie_embeddings and same))
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write a model's page, chapter 05's by default, and open it in the browser."""
+    parser = argparse.ArgumentParser("companion explore", description=main.__doc__)
+    parser.add_argument("--checkpoint", type=Path, help="of a run of `train`")
+    parser.add_argument("--text", default=TEXT, help="to begin with")
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args(arguments)
+    trained = CACHE / "fast.safetensors"
+    try:
+        # What can't be had is found before a training, not after it.
+        tokenizer = CharTokenizer(tiny_shakespeare())
+        check_text(tokenizer, options.text)
+        check_writable(options.out)
+        if options.checkpoint:
+            model = load_model(options.checkpoint)
+        else:  # trained now, where it is missing
+            model, _ = train_recipe(RECIPES["fast"], trained)
+        explore(model, tokenizer, options.text, options.out)
+        size = options.out.stat().st_size
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        if not options.checkpoint and trained.exists():
+            print(f"run it again to go on from {trained}", file=sys.stderr)
+        sys.exit(130)
+    print(f"{options.out}: {size / 1e6:.1f} MB, for any browser")
+    if os.environ.get("DISPLAY") or sys.platform in ("darwin", "win32"):
+        webbrowser.open(options.out.resolve().as_uri())

@@ -1,0 +1,311 @@
+"""Runs: whole trainings by a recipe, on one device or under torchrun.
+
+`python -m companion train --recipe fast` is the command line. Chapter 05.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from ..artifacts import CACHE
+from ..device import bfloat16_is_faster
+from ..files import check_writable
+from ..inputs import check_whole
+from ..interrupts import deferred_interrupts
+from ..model.gpt import GPT
+from ..training.checkpoints import load_checkpoint, read_checkpoint, save_checkpoint
+from ..training.loop import PATIENCE, check_trainable, evaluate, say, training_steps
+from ..training.processes import Process, full_tensor, shard
+from .recipes import RECIPES, Recipe, shakespeare_tokens
+
+
+class Run:
+    """A recipe under way: its model, optimizer, generator, and the steps it has made.
+
+    It goes on from the checkpoint at `path`, where there is one. `sharded`, each
+    process keeps a part of every parameter. Raises ValueError or OSError for a
+    checkpoint that can't be gone on from, and for a path that can't be written.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        seed: int,
+        process: Process,
+        path: Path | None,
+        sharded: bool,
+    ):
+        self.recipe = recipe
+        self.seed = seed
+        self.process = process
+        self.path = path
+        self.sharded = sharded and process.world > 1
+        self.metadata = recipe.metadata(seed) if path else {}
+
+        self.generator = torch.Generator().manual_seed(seed)
+        self.model = GPT(recipe.config, self.generator).to(process.device)
+        if self.sharded:
+            shard(self.model, process.world)
+        self.optimizer = recipe.optimizer(self.model)
+        check_trainable(self.model, self.optimizer)
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.state = self.model, self.optimizer, self.generator
+
+        self.step = 0
+        if path and path.exists():
+            self.step = load_checkpoint(path, *self.state, **self.metadata)["step"]
+        if path and self.step < recipe.n_steps and process.rank == 0:
+            check_writable(path)
+        self.factor = partial(
+            recipe.schedule,
+            warmup=recipe.warmup,
+            total=recipe.n_steps,
+            floor=recipe.floor,
+        )
+        self.set_rates()
+
+    def set_rates(self) -> None:
+        """Give the optimizer the next step's learning rates."""
+        factor = self.factor(self.step)
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+
+    def batches(self) -> Iterator[tuple[Tensor, ...]]:
+        """The process's part of each batch that is left; seeds each step's dropout."""
+        rank, world = self.process.rank, self.process.world
+        left = self.recipe.n_steps - self.step
+        for pair in self.recipe.batches(left, self.generator):
+            torch.manual_seed(hash((self.seed, self.step, rank)))
+            yield tuple(x[rank::world].to(self.process.device) for x in pair)
+
+    def save(self) -> None:
+        """Write the checkpoint of this very step, where there is a path for it."""
+        if not self.path:
+            return
+        try:
+            save_checkpoint(self.path, *self.state, **self.metadata, step=self.step)
+        except OSError as error:
+            reason = error.strerror or error
+            kept = what_is_kept(self.path)
+            raise OSError(
+                f"step {self.step} can't be saved ({reason}): {kept}"
+            ) from error
+
+    def train(
+        self, every: int, quiet: bool, interrupted: Callable[[], bool]
+    ) -> list[float]:
+        """Make the steps that are left, until `interrupted`; the losses.
+
+        A checkpoint is written after the first of them, which shows that it can be,
+        then `every` so many, and at the end.
+        """
+        model = self.model
+        if self.process.world > 1 and not self.sharded:  # it averages gradients
+            model = nn.parallel.DistributedDataParallel(model)
+        # Muon multiplies in bfloat16, too, as its authors do: 2.5 times as fast, and as
+        # good. No cache, which would keep the first step's halved weights for all.
+        half_precision = torch.autocast(
+            torch.device(self.process.device).type,
+            torch.bfloat16,
+            enabled=self.recipe.bfloat16,
+            cache_enabled=False,
+        )
+        is_silent = quiet or self.process.rank > 0 or self.step == self.recipe.n_steps
+        bar = Progress(self.step, self.recipe.n_steps, is_silent)
+
+        losses = []
+        saved = first = self.step
+        if interrupted():
+            return losses
+        with half_precision, closing(bar):
+            steps = training_steps(model, self.optimizer, self.batches(), first=first)
+            for step, loss in steps:
+                self.step = step + 1
+                self.set_rates()
+                losses.append(loss)
+                bar.move(loss)
+                if self.step == first + 1 or self.step % every == 0:
+                    self.save()
+                    saved = self.step
+                if interrupted():
+                    break
+            if self.step > saved:
+                self.save()
+        return losses
+
+    def full_model(self) -> GPT:
+        """The model in one piece, on each process."""
+        if not self.sharded:
+            return self.model
+        full = {name: full_tensor(x) for name, x in self.model.state_dict().items()}
+        model = GPT(self.recipe.config).to(self.process.device)
+        model.load_state_dict(full)
+        return model
+
+
+class Progress:
+    """A progress bar on stderr, as long as anybody can read it."""
+
+    def __init__(self, step: int, n_steps: int, is_silent: bool):
+        self.bar = None
+        if is_silent or sys.stderr is None:
+            return
+        try:
+            self.bar = tqdm(
+                total=n_steps,
+                initial=step,
+                unit="step",
+                # seconds between a log's lines
+                mininterval=0.1 if sys.stderr.isatty() else 30,
+            )
+        except (OSError, ValueError):
+            self.bar = None
+
+    def move(self, loss: float) -> None:
+        """One step further."""
+        if self.bar is None:
+            return
+        try:
+            self.bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+            self.bar.update()
+        except (OSError, ValueError):  # a closed pipe is no reason to stop
+            self.bar.disable = True
+            self.bar = None
+
+    def close(self) -> None:
+        """The last line."""
+        if self.bar is None:
+            return
+        try:
+            self.bar.close()
+        except (OSError, ValueError):
+            self.bar.disable = True
+
+
+def train_recipe(
+    recipe: Recipe,
+    path: Path | None = None,
+    *,
+    device: str | None = None,
+    bfloat16: bool | None = None,
+    every: int = 50,
+    seed: int = 0,
+    quiet: bool = False,
+    sharded: bool = False,
+    compiled: bool = False,
+) -> tuple[GPT, list[float]]:
+    """Train by `recipe`: the model, and the losses since the start or the checkpoint.
+
+    A checkpoint is written to `path` after the first step, every `every` steps, at the
+    end, and on Ctrl-C; where there is one already, the run goes on from it, and ends
+    the same to the bit on one machine. `device` is "cuda", "mps" or "cpu", by default
+    the first there is. `bfloat16` is by default the recipe's, where the device has it
+    faster. `compiled`: the blocks go through `torch.compile`. Under torchrun each
+    process takes its part of every batch, and Ctrl-C keeps the last checkpoint;
+    `sharded`, it keeps only its part of weights, gradients and optimizer, too.
+
+    Ctrl-C, however often it is pressed, lets the step that is under way end, and is
+    then, after saving, raised as KeyboardInterrupt, which says what there is to go on
+    from; so do SIGTERM and SIGHUP. What doesn't end is broken off by Ctrl-C half a
+    minute after the first. Raises ValueError for a checkpoint of another recipe or
+    seed, or a recipe that a checkpoint can't name, and OSError for a path that can't be
+    written, before the first step.
+    """
+    path = Path(path) if path else None
+    process = Process.this(device)
+    check_whole(batch_size=recipe.batch_size, n_steps=recipe.n_steps, every=every)
+    if recipe.batch_size % process.world:
+        raise ValueError(
+            f"{process.world} processes can't share a batch of {recipe.batch_size}"
+        )
+    if bfloat16 is None:
+        bfloat16 = recipe.bfloat16 and bfloat16_is_faster(process.device)
+    recipe = replace(recipe, bfloat16=bfloat16)
+
+    run = None
+    with torch.random.fork_rng(), process.joined():
+        with deferred_interrupts(PATIENCE) as interrupted:
+            try:
+                run = Run(recipe, seed, process, path, sharded)
+                if compiled:
+                    for block in run.model.blocks:
+                        block.compile()
+                losses = run.train(every, quiet, interrupted)
+                if run.step < recipe.n_steps:
+                    raise KeyboardInterrupt
+            except KeyboardInterrupt:
+                kept = what_is_kept(path) if run else "nothing has changed"
+                raise KeyboardInterrupt(kept) from None
+        return run.full_model(), losses
+
+
+def what_is_kept(path: Path | None) -> str:
+    """What a run that stops leaves to go on from, as its checkpoint itself has it."""
+    if not path:
+        return "without a path for a checkpoint nothing is kept"
+    if not path.exists():
+        return f"no step is whole, and there is no checkpoint in {path}"
+    step = read_checkpoint(path)[1]["metadata"]["step"]
+    return f"run it again to go on after step {step}, from {path}"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Train a model on tiny Shakespeare, or go on where it was stopped."""
+    parser = argparse.ArgumentParser("companion train", description=main.__doc__)
+    parser.add_argument("--recipe", choices=RECIPES, default="fast")
+    parser.add_argument("--steps", type=int, help="instead of the recipe's number")
+    parser.add_argument("--device", choices=("cuda", "mps", "cpu"))
+    parser.add_argument(
+        "--bfloat16",
+        action=argparse.BooleanOptionalAction,
+        help="half precision, where the processor has it faster",
+    )
+    parser.add_argument("--checkpoint", type=Path, help="by default in the data cache")
+    parser.add_argument(
+        "--shard", action="store_true", help="under torchrun: parts of all parameters"
+    )
+    parser.add_argument(
+        "--compile", action="store_true", help="faster steps, if there is a compiler"
+    )
+    options = parser.parse_args(arguments)
+    recipe = RECIPES[options.recipe]
+    name = options.recipe
+    if options.steps is not None:
+        if options.steps < 1:
+            parser.error(f"--steps is {options.steps}; it must be 1 or more")
+        recipe = replace(recipe, n_steps=options.steps)
+        name = f"{name}-{options.steps}"
+    path = options.checkpoint or CACHE / f"{name}.safetensors"
+
+    # What stops the run is noted until its words are said, however often it comes.
+    is_alone = Process.this().world == 1
+    with deferred_interrupts(PATIENCE) if is_alone else nullcontext():
+        try:
+            model, losses = train_recipe(
+                recipe,
+                path,
+                device=options.device,
+                bfloat16=options.bfloat16,
+                sharded=options.shard,
+                compiled=options.compile,
+            )
+        except (ValueError, OSError, RuntimeError) as error:
+            sys.exit(f"error: {str(error).strip().splitlines()[0]}")
+        except KeyboardInterrupt as stop:
+            if Process.this().rank == 0:
+                say(f"stopped: {stop}")
+            sys.exit(130)
+
+    if Process.this().rank == 0:
+        if not losses:
+            say(f"already at step {recipe.n_steps} of {recipe.n_steps}")
+        loss = evaluate(model, shakespeare_tokens()[1])
+        say(f"validation loss {loss:.4f}, checkpoint in {path}")

@@ -1,0 +1,18 @@
+"""Devices: what a processor or a GPU can do. Chapters 05, 10 and 12."""
+
+import torch
+import torch.distributed as dist
+
+
+def is_joined() -> bool:
+    """Whether this process is talking to others."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def bfloat16_is_faster(device: str) -> bool:
+    """Whether the device multiplies bfloat16 by itself, and not by way of float32."""
+    kind = torch.device(device).type
+    if kind == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    by_vectors = torch.cpu._is_avx512_bf16_supported()
+    return kind == "cpu" and (by_vectors or torch.cpu._is_amx_tile_supported())

@@ -1,0 +1,340 @@
+"""A published model's weights in our own code: SmolLM2-135M-Instruct. Chapter 12.
+
+The file is in GGUF, as llama.cpp reads it. `read_gguf` and NAMES are all that it takes.
+"""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from ..artifacts import SMOLLM2, find
+from ..inputs import shown
+from ..model.gpt import GPT, GPTConfig
+from ..text.tokenizers import WHITE_SPACE, check_ids, encoding, printable_bytes
+from .gguf import read_gguf
+
+# Theirs and ours; {} is the number of the block.
+NAMES = {
+    "token_embd.weight": "embedding.weight",
+    "output_norm.weight": "norm.gain",
+    "blk.{}.attn_norm.weight": "blocks.{}.attention_norm.gain",
+    "blk.{}.attn_q.weight": "blocks.{}.attention.to_queries.weight",
+    "blk.{}.attn_k.weight": "blocks.{}.attention.to_keys.weight",
+    "blk.{}.attn_v.weight": "blocks.{}.attention.to_values.weight",
+    "blk.{}.attn_output.weight": "blocks.{}.attention.to_output.weight",
+    "blk.{}.ffn_norm.weight": "blocks.{}.feed_forward_norm.gain",
+    "blk.{}.ffn_gate.weight": "blocks.{}.feed_forward.to_gate.weight",
+    "blk.{}.ffn_up.weight": "blocks.{}.feed_forward.to_hidden.weight",
+    "blk.{}.ffn_down.weight": "blocks.{}.feed_forward.to_output.weight",
+}
+# The keys that `config_of` reads.
+SIZES = {
+    "llama.vocab_size",
+    "llama.context_length",
+    "llama.embedding_length",
+    "llama.block_count",
+    "llama.feed_forward_length",
+    "llama.attention.head_count",
+    "llama.attention.head_count_kv",
+    "llama.attention.layer_norm_rms_epsilon",
+    "llama.rope.freq_base",
+}
+HEAD_WIDTHS = {
+    "llama.attention.key_length",
+    "llama.attention.value_length",
+    "llama.rope.dimension_count",
+}
+# Those that may say one thing only, which is what the model computes.
+FIXED = {
+    "general.architecture": "llama",
+    "general.type": "model",
+    "general.quantization_version": 2,
+    "llama.tensor_data_layout": "Meta AI original pth",
+    "llama.use_parallel_residual": False,
+    "llama.expert_count": 0,
+    "llama.expert_used_count": 0,
+    "llama.attention.causal": True,
+    "llama.attention.sliding_window": 0,
+    "llama.rope.scale_linear": 1.0,
+    "llama.rope.scaling.type": "none",
+    "llama.rope.scaling.factor": 1.0,
+    "llama.rope.scaling.finetuned": False,
+}
+# The same for the tokenizer. Numbers of special tokens don't change how text is cut.
+WORDS = {
+    "tokenizer.ggml.tokens",
+    "tokenizer.ggml.token_type",
+    "tokenizer.ggml.merges",
+    "tokenizer.ggml.scores",  # of another kind of tokenizer
+    "tokenizer.ggml.eos_token_id",
+    "tokenizer.ggml.bos_token_id",
+    "tokenizer.ggml.unknown_token_id",
+    "tokenizer.ggml.padding_token_id",
+    "tokenizer.ggml.seperator_token_id",  # GGUF's own spelling
+    "tokenizer.ggml.mask_token_id",
+}
+FIXED_WORDS = {
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "smollm",
+    "tokenizer.ggml.add_bos_token": False,
+    "tokenizer.ggml.add_eos_token": False,
+    "tokenizer.ggml.add_sep_token": False,
+    "tokenizer.ggml.add_space_prefix": False,
+    "tokenizer.ggml.remove_extra_whitespaces": False,
+}
+# Each digit by itself; then as GPT-2. White space before a digit stays whole: ++ takes
+# all of it or nothing.
+PIECES = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+"
+PIECES += rf"|\s++(?=\p{{N}})|{WHITE_SPACE}(?!\S)|\s+"
+
+
+def value_of(header: dict, key: str):
+    """What the header says under this key. ValueError where it says nothing."""
+    if key not in header:
+        raise ValueError(f"the header has no {key}")
+    return header[key]
+
+
+def size_of(header: dict, key: str, default: int | None = None) -> int:
+    """A size, the same for all blocks. ValueError by its key for anything else."""
+    size = value_of(header, key) if default is None else header.get(key, default)
+    if type(size) is not int or size < 1:
+        wanted = "it must be one whole number, 1 or more"
+        raise ValueError(f"{key} is {shown(size)}; {wanted}")
+    return size
+
+
+def check_keys(
+    header: dict, prefixes: tuple[str, ...], read: set[str], fixed: dict
+) -> None:
+    """ValueError by its key for what is neither read nor says what is `fixed`.
+
+    Of the keys that begin with one of the `prefixes`, none is passed over.
+    """
+    for key, value in header.items():
+        if key in fixed:
+            if value != fixed[key]:
+                wanted = f"only {fixed[key]!r} is known here"
+                raise ValueError(f"{key} is {shown(value)}; {wanted}")
+        elif key.startswith(prefixes) and key not in read:
+            raise ValueError(f"{key} is {shown(value)}; this key is not known here")
+
+
+def config_of(header: dict) -> GPTConfig:
+    """The configuration that a header of the architecture llama describes.
+
+    What a header may leave out is as in llama.cpp: the vocabulary has as many tokens as
+    `tokenizer.ggml.tokens`, each head of queries its own keys (`head_count_kv`), and
+    the base of the rotation is 10,000 (`rope.freq_base`). Raises ValueError by its key
+    for what else is missing, and for all that this model does not compute.
+    """
+    value_of(header, "general.architecture")
+    check_keys(header, ("llama.", "split.", "adapter."), SIZES | HEAD_WIDTHS, FIXED)
+
+    # Sizes, with the defaults of what may be missing.
+    tokens = header.get("tokenizer.ggml.tokens")
+    n_tokens = None if tokens is None else len(tokens)
+    d_vocab = size_of(header, "llama.vocab_size", default=n_tokens)
+    n_heads = size_of(header, "llama.attention.head_count")
+    n_kv_heads = size_of(header, "llama.attention.head_count_kv", default=n_heads)
+    d_model = size_of(header, "llama.embedding_length")
+    base = header.get("llama.rope.freq_base", 10_000.0)
+
+    # What must fit together.
+    if d_model % (2 * n_heads):
+        wanted = "each of llama.attention.head_count heads needs pairs of features"
+        raise ValueError(f"llama.embedding_length is {d_model}; {wanted} ({n_heads})")
+    if n_heads % n_kv_heads:
+        wanted = f"it must divide llama.attention.head_count ({n_heads})"
+        raise ValueError(f"llama.attention.head_count_kv is {n_kv_heads}; {wanted}")
+    d_head = d_model // n_heads
+    for key in sorted(HEAD_WIDTHS & header.keys()):
+        if header[key] != d_head:
+            wanted = f"only the width of a head, {d_head}, is known here"
+            raise ValueError(f"{key} is {shown(header[key])}; {wanted}")
+
+    # Numbers that aren't sizes.
+    key = "llama.attention.layer_norm_rms_epsilon"
+    epsilon = value_of(header, key)
+    if not isinstance(epsilon, float) or not math.isclose(epsilon, 1e-5, rel_tol=1e-6):
+        raise ValueError(f"{key} is {shown(epsilon)}; ours is 1e-5")
+    if not isinstance(base, float | int) or not 0 < base < math.inf:
+        raise ValueError(f"llama.rope.freq_base is {shown(base)}; it must be above 0")
+
+    return GPTConfig(
+        d_vocab=d_vocab,
+        context_length=size_of(header, "llama.context_length"),
+        d_model=d_model,
+        n_heads=n_heads,
+        n_layers=size_of(header, "llama.block_count"),
+        n_kv_heads=n_kv_heads,
+        d_hidden=size_of(header, "llama.feed_forward_length"),
+        positions="rotary",
+        rotary_base=base,
+        norm="rms",
+        feed_forward="gated",
+        activation="silu",
+        bias=False,
+    )
+
+
+def rename(tensors: dict[str, Tensor], names: dict, n_blocks: int) -> dict[str, Tensor]:
+    """The tensors by our names; {} in `names` stands for the number of the block.
+
+    Raises ValueError for one that the file lacks, or that has no place in the model.
+    """
+    if n_blocks > len(tensors):
+        raise ValueError(f"the file has {len(tensors)} tensors for {n_blocks} blocks")
+    blocks = range(n_blocks)
+    ours = {a.format(i): b.format(i) for a, b in names.items() for i in blocks}
+    if differing := sorted(ours.keys() ^ tensors.keys()):
+        what = "the file has no tensor" if differing[0] in ours else "no place for"
+        raise ValueError(f"{what} {differing[0]}")
+    return {ours[name]: x for name, x in tensors.items()}
+
+
+def weights_of(tensors: dict[str, Tensor], config: GPTConfig) -> dict[str, Tensor]:
+    """A GGUF file's tensors by our names, the rows of queries and keys in our order.
+
+    In each head the two rows that rotate together are neighbours in the file; here
+    they are half a head apart. Raises ValueError as `rename` does, and for queries or
+    keys that are no whole number of heads.
+    """
+    weights = rename(tensors, NAMES, config.n_layers)
+    half = config.d_model // config.n_heads // 2
+    for name, x in weights.items():
+        if "to_queries" in name or "to_keys" in name:
+            if len(x) % (2 * half):
+                heads = f"no whole number of heads of {2 * half} features"
+                raise ValueError(f"{name} has {len(x)} rows, {heads}")
+            pairs = x.unflatten(0, (-1, half, 2))  # (head pair two column)
+            weights[name] = pairs.transpose(1, 2).reshape(x.shape)
+    return weights
+
+
+def build(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
+    """A GPT that has these weights, to be used and not trained.
+
+    Raises ValueError for an output matrix of its own where the configuration ties it to
+    the embedding, and RuntimeError as `load_state_dict` does.
+    """
+    with torch.device("meta"):  # no numbers are drawn that would be overwritten
+        model = GPT(config)
+    if config.tie_embeddings:
+        embedding = weights["embedding.weight"]
+        output = weights.get("unembedding.weight", embedding)
+        if not torch.equal(output, embedding):
+            differing = "unembedding.weight is not embedding.weight"
+            raise ValueError(
+                f"{differing}, but the configuration has tie_embeddings=True"
+            )
+        weights = weights | {"unembedding.weight": embedding}
+    model.load_state_dict(weights, assign=True)
+    if config.tie_embeddings:
+        model.unembedding.weight = model.embedding.weight
+    return model.eval().requires_grad_(False)
+
+
+def special_tokens(header: dict) -> dict[str, int]:
+    """The special tokens of a header, and their numbers.
+
+    ValueError for a type of token that is cut out of a text in another way.
+    """
+    key = "tokenizer.ggml.token_type"
+    tokens = header["tokenizer.ggml.tokens"]
+    kinds = value_of(header, key)
+    if len(kinds) != len(tokens):
+        raise ValueError(f"{key} has {len(kinds)} entries for {len(tokens)} tokens")
+    special = {}
+    for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
+        if kind == 3:
+            special[token] = i
+        elif kind != 1:
+            wanted = "only 1, normal, and 3, special, are known here"
+            raise ValueError(f"{key} of token {i} is {kind}; {wanted}")
+    return special
+
+
+def check_merges(header: dict, special: dict[str, int]) -> None:
+    """ValueError unless every longer token is one merge, in the order of its number.
+
+    Only then may a token's number be the rank of its merge.
+    """
+    numbers = {token: i for i, token in enumerate(header["tokenizer.ggml.tokens"])}
+    longer = [i for t, i in numbers.items() if len(t) > 1 and t not in special]
+    merges = value_of(header, "tokenizer.ggml.merges")
+    merged = [numbers.get("".join(pair.split(" "))) for pair in merges]
+    if merged != longer:
+        wanted = "it must have the longer tokens, each once, in the order of tokens"
+        raise ValueError(f"tokenizer.ggml.merges has {len(merges)} merges; {wanted}")
+
+
+class PublishedTokenizer:
+    """Byte-pair encoding by a GGUF header's vocabulary, with special tokens.
+
+    `encode` never makes a special token of a text, whatever it says; `chat` does.
+    Raises ValueError by its key for what the header lacks, and for another way to cut
+    text than SmolLM2's.
+    """
+
+    def __init__(self, header: dict):
+        check_keys(header, ("tokenizer.ggml.",), WORDS, FIXED_WORDS)
+        value_of(header, "tokenizer.ggml.model")
+        value_of(header, "tokenizer.ggml.pre")
+        tokens = value_of(header, "tokenizer.ggml.tokens")
+        self.d_vocab = len(tokens)
+        self.end = value_of(header, "tokenizer.ggml.eos_token_id")
+        self.template = header.get("tokenizer.chat_template", "")
+        self.special = special_tokens(header)
+        self.pieces = []
+        to_byte = printable_bytes()
+        for i, token in enumerate(tokens):
+            if token in self.special:
+                self.pieces.append(b"")
+            elif to_byte.keys() >= set(token):
+                self.pieces.append(bytes(to_byte[x] for x in token))
+            else:
+                wanted = "its characters must stand for bytes, as GPT-2's do"
+                raise ValueError(f"tokenizer.ggml.tokens: {i} is {token!r}; {wanted}")
+        check_merges(header, self.special)
+        ranks = {piece: i for i, piece in enumerate(self.pieces) if piece}
+        missing = (bytes([i]) for i in range(256) if bytes([i]) not in ranks)
+        ranks |= {byte: self.d_vocab + i for i, byte in enumerate(missing)}
+        self.encoding = encoding(ranks, PIECES)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`; a byte that the vocabulary lacks is read as U+FFFD."""
+        unknown = self.encoding.encode_ordinary("\ufffd")
+        ids = self.encoding.encode_ordinary(text)
+        return [x for i in ids for x in ([i] if i < self.d_vocab else unknown)]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Text of `tokens`, special ones left out; broken characters become U+FFFD."""
+        ids = check_ids(tokens, self.d_vocab)
+        return b"".join(self.pieces[i] for i in ids).decode(errors="replace")
+
+    def chat(self, messages: list[tuple[str, str]]) -> list[int]:
+        """Tokens of a talk, [(role, text), ...], up to where the model answers.
+
+        Raises ValueError where the header's own form of a talk is another.
+        """
+        for mark in ("<|im_start|>", "<|im_end|>"):
+            if mark not in self.special or mark not in self.template:
+                raise ValueError(f"tokenizer.chat_template has no special token {mark}")
+        ids = []
+        for role, text in messages:
+            ids += [self.special["<|im_start|>"], *self.encode(f"{role}\n{text}")]
+            ids += [self.special["<|im_end|>"], *self.encode("\n")]
+        return [*ids, self.special["<|im_start|>"], *self.encode("assistant\n")]
+
+
+def load_smollm2() -> tuple[GPT, PublishedTokenizer]:
+    """SmolLM2-135M-Instruct from the cache: the model, 30 blocks, and its tokenizer.
+
+    Allal et al. 2025; Apache-2.0. Raises what `find` does.
+    """
+    header, tensors = read_gguf(find(SMOLLM2))
+    config = config_of(header)
+    return build(config, weights_of(tensors, config)), PublishedTokenizer(header)

@@ -1,0 +1,86 @@
+"""Processes that train together, as torchrun starts them. Chapters 05 and 11."""
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ..inputs import check_name
+
+
+@dataclass(frozen=True)
+class Process:
+    """One of the `world` processes that train together, and the device it has."""
+
+    device: str
+    rank: int
+    world: int
+
+    @classmethod
+    def this(cls, device: str | None = None) -> "Process":
+        """This one, as torchrun tells it; `device` by default the fastest there is."""
+        found = {"cuda": torch.cuda, "mps": torch.backends.mps, "cpu": torch.cpu}
+        known = [name for name, kind in found.items() if kind.is_available()]
+        device = device or known[0]
+        check_name(known, device=device)
+        if device == "cuda":  # each process of a machine has a GPU of its own
+            device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+        rank, world = os.environ.get("RANK", 0), os.environ.get("WORLD_SIZE", 1)
+        return cls(device, int(rank), int(world))
+
+    @contextmanager
+    def joined(self, seconds: float = 60) -> Iterator[None]:
+        """Within, it can talk to the others; one that is alone does nothing here.
+
+        RuntimeError where another one died, or doesn't answer within `seconds`.
+        """
+        if self.world == 1:
+            yield
+            return
+        backend = "nccl" if self.device.startswith("cuda") else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
+        try:
+            yield
+            gc.collect()  # wrapped models go before the group, or the exit can hang
+            dist.barrier()
+        finally:
+            dist.destroy_process_group()
+
+
+def shard(model: nn.Module, world: int) -> None:
+    """Leave each of `world` ranks a part of every parameter; PyTorch fetches the rest.
+
+    A block's weights are put together when it runs, and let go after it: stage 3 of
+    Rajbhandari et al. 2020. Gradients are averaged. Make the optimizer afterwards, so
+    that it keeps the parts.
+    """
+    from torch.distributed.fsdp import fully_shard  # half a second, for few runs
+
+    mesh = dist.init_device_mesh(next(model.parameters()).device.type, (world,))
+    for part in [*model.blocks, model]:
+        fully_shard(part, mesh=mesh)
+
+
+def widened(x: Tensor) -> Tensor:
+    """x, or its copy in float32 where it has 16 bits, in which no sum is right."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def full_tensor(x: Tensor) -> Tensor:
+    """x, with all its parts if it is sharded; then all ranks must ask."""
+    return x.full_tensor() if hasattr(x, "full_tensor") else x
+
+
+def shard_like(x: Tensor, like: Tensor) -> Tensor:
+    """x, or this rank's part of it where `like` is sharded; then all ranks must ask."""
+    if not hasattr(like, "full_tensor"):
+        return x
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(x.to(like.device), like.device_mesh, like.placements)

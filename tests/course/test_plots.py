@@ -1,0 +1,144 @@
+"""The shared figures: what they show is what they were given."""
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+
+from companion.course import plots
+
+
+@pytest.fixture(autouse=True)
+def no_window(monkeypatch):
+    """Figures are made and looked into, never shown nor closed."""
+    plt.switch_backend("agg")
+    plt.close("all")
+    monkeypatch.setattr(plots, "display", lambda figure, **how: None)
+    monkeypatch.setattr(plots.plt, "close", lambda *figure: None)
+
+
+def test_a_finished_figure_has_its_words_and_a_legend_only_for_labelled_lines():
+    plt.plot([1, 2])
+    plots.finish("It rises", "step", "loss", alt="A line that rises.")
+    axis = plt.gca()
+    assert (axis.get_title("left"), axis.get_title()) in (
+        ("It rises", ""),
+        ("", "It rises"),
+    )
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("step", "loss")
+    assert axis.get_legend() is None
+    plt.plot([2, 1], label="other")
+    plots.finish("It rises", "step", "loss", alt="A line that rises.")
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["other"]
+
+
+def test_the_alternative_text_is_stored_with_the_picture(monkeypatch):
+    shown = []
+    monkeypatch.setattr(plots, "display", lambda *what, **how: shown.append(how))
+    plt.plot([1, 2])
+    plots.finish(alt="A line that rises.")
+    assert shown == [{"metadata": {"image/png": {"alt": "A line that rises."}}}]
+
+
+def test_of_several_axes_each_keeps_its_own_words():
+    plt.rcParams.update(plots.STYLE)
+    _, axes = plt.subplots(1, 2)
+    for axis, word in zip(axes, ("left", "right"), strict=True):
+        axis.set_title(word)
+    plots.finish(alt="Two empty pictures side by side.")
+    assert [axis.get_title("left") for axis in axes] == ["left", "right"]
+
+
+def test_attention_is_drawn_with_queries_as_rows_on_one_scale():
+    plt.rcParams.update(plots.STYLE)
+    weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]], requires_grad=True)
+    plots.plot_attention(weights, ["a", "\n"], "one head")
+    (image,) = plt.gca().images
+    assert image.get_array().tolist() == weights.tolist()
+    assert image.get_clim() == (0, 1)
+    assert [a.get_ylabel() for a in plt.gcf().axes] == ["attends", "weight"]
+    axis = plt.gcf().axes[0]
+    for labels in (axis.get_xticklabels(), axis.get_yticklabels()):
+        assert [label.get_text() for label in labels] == ["a", "↵"]
+    assert not any(line.get_visible() for line in axis.get_xgridlines())
+
+
+SIGNS = ["$$", "$x", "$\\frac$", "\\", "_^{", "a b\n", "\t", "\x00", "\ud800", "é"]
+
+
+def test_a_token_is_never_read_as_a_formula():
+    plots.plot_attention(torch.eye(10), SIGNS, "signs")
+    axis = plt.gcf().axes[0]
+    plt.gcf().canvas.draw()  # which fails at a formula that is none
+    for labels in (axis.get_xticklabels(), axis.get_yticklabels()):
+        assert not any(label.get_parse_math() for label in labels)
+        shown = [label.get_text() for label in labels]
+        assert shown[:6] == ["$$", "$x", "$\\frac$", "\\", "_^{", "a␣b↵"]
+        assert all(text.isprintable() and text for text in shown)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that a live curve shows, and a clock that is set by hand."""
+    figures, clock = [], {"now": 100.0}
+
+    class Shown:
+        def update(self, figure, metadata):
+            assert "nats" in metadata["image/png"]["alt"]
+            figures.append(figure)
+
+    def display(figure, display_id, metadata):
+        assert "nats" in metadata["image/png"]["alt"]
+        figures.append(figure)
+        return Shown()
+
+    monkeypatch.setattr(plots, "display", display)
+    monkeypatch.setattr(plots.time, "monotonic", lambda: clock["now"])
+    return figures, clock
+
+
+def test_the_live_curve_keeps_all_losses_and_draws_the_last_step(drawn):
+    figures, clock = drawn
+    curve = plots.LiveCurve(4, tokens_per_step=10, every=1000)
+    for step in range(4):
+        clock["now"] += 0.5
+        curve(step, 5.0 - step)
+    assert curve.losses == [5, 4, 3, 2]
+    (figure,) = figures
+    bar, axis = figure.axes
+    assert axis.lines[0].get_ydata().tolist() == [5, 4, 3, 2]
+    assert axis.lines[1].get_ydata().tolist() == [5, 4.5, 4, 3.5]
+    assert bar.patches[0].get_width() == 4 and bar.get_xlim() == (0, 4)
+    title = bar.get_title("left") or bar.get_title()
+    assert title == "step 4 of 4, loss 2.00, 20 tokens/s, 0 s left"
+
+
+def test_the_live_curve_is_drawn_again_after_so_many_seconds(drawn):
+    figures, clock = drawn
+    curve = plots.LiveCurve(100, every=3.0)
+    for step in range(12):
+        clock["now"] += 1
+        curve(step, 1.0)
+    assert [len(f.axes[1].lines[0].get_ydata()) for f in figures] == [1, 5, 9]
+
+
+def test_the_mean_of_the_live_curve_is_over_the_last_twenty(drawn):
+    figures, _ = drawn
+    curve = plots.LiveCurve(41)
+    for step in range(41):
+        curve(step, float(step))
+    means = figures[-1].axes[1].lines[1].get_ydata().tolist()
+    assert means[40] == sum(range(21, 41)) / 20 and means[19] == sum(range(20)) / 20
+
+
+def test_a_report_without_tokens_says_no_speed(drawn):
+    _, clock = drawn
+    curve = plots.LiveCurve(50)
+    curve.losses, clock["now"] = [1.25] * 10, 104.0
+    assert curve.report() == "step 10 of 50, loss 1.25, 16 s left"
+
+
+def test_the_style_has_text_of_twelve_points_or_more():
+    plt.rcParams.update(plots.STYLE)
+    sizes = ("font.size", "axes.titlesize", "legend.fontsize")
+    assert all(plt.rcParams[name] >= 12 for name in sizes)
+    assert not plt.rcParams["axes.spines.top"] and not plt.rcParams["axes.spines.right"]

@@ -1,0 +1,569 @@
+"""Whole runs: stopped, killed, resumed, refused, and shared among processes."""
+
+import io
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import types
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from common import seeded, together, torchrun
+from safetensors.torch import load_file
+from test_files import POSIX, files_of_at_most, handler
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from companion import RECIPES, AdamW, Recipe, muon, train_recipe
+from companion.course import runs
+from companion.training.checkpoints import read_checkpoint
+from companion.training.processes import Process
+
+HERE = Path(__file__).parent
+POSIX_HERE = sys.platform != "win32"
+TINY = replace(
+    RECIPES["fast"],
+    config=replace(RECIPES["fast"].config, d_model=32, n_layers=2, dropout=0.1),
+    batch_size=4,
+    n_steps=40,
+)
+SHORT = replace(RECIPES["plain"], n_steps=4)
+RUN = f"""
+import sys, torch
+from pathlib import Path
+sys.path.insert(0, {str(HERE)!r})
+from test_runs import TINY, train_recipe
+torch.set_num_threads(1)
+train_recipe(TINY, Path(sys.argv[1]), every=2, device="cpu", quiet=True)
+"""
+quietly = partial(train_recipe, device="cpu", quiet=True)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.safetensors"
+
+
+def start(path):
+    return subprocess.Popen([sys.executable, "-c", RUN, str(path)])
+
+
+def press(number=signal.SIGINT):
+    signal.raise_signal(number)
+
+
+@contextmanager
+def stopping(step, press=press):
+    """Ctrl-C falls in the optimizer's step of that number, counted from 1."""
+    count = iter(range(1, 999))
+    hook = register_optimizer_step_pre_hook(
+        lambda *_: press() if next(count) == step else None
+    )
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def step_in(path) -> int:
+    return read_checkpoint(path)[1]["facts"]["step"]
+
+
+def test_killed_at_any_moment_a_run_resumes_to_the_same_file(path, tmp_path):
+    quietly(TINY, tmp_path / "straight")
+    chance = random.Random(0)
+    for _ in range(2):
+        process = start(path)
+        while not path.exists() and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.2))
+        process.kill()
+        process.wait()
+    quietly(TINY, path)
+    assert (tmp_path / "straight").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("step", [1, 7, 40])
+def test_ctrl_c_saves_the_step_it_fell_in_and_the_same_goes_on(step, path, tmp_path):
+    quietly(TINY, tmp_path / "straight")
+    with stopping(step):
+        if step < TINY.n_steps:
+            with pytest.raises(KeyboardInterrupt, match=f"after step {step}, from "):
+                quietly(TINY, path)
+        else:
+            quietly(TINY, path)
+    assert step_in(path) == step
+    _, losses = quietly(TINY, path)
+    assert len(losses) == TINY.n_steps - step
+    assert (tmp_path / "straight").read_bytes() == path.read_bytes()
+
+
+def test_ctrl_c_without_a_path_is_no_whole_run_and_says_that_nothing_is_kept(capsys):
+    with stopping(3), pytest.raises(KeyboardInterrupt, match="nothing is kept"):
+        quietly(TINY)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("n_times", [2, 3, 9])
+def test_ctrl_c_many_times_still_saves_the_step_it_fell_in(n_times, path, tmp_path):
+    """As of a key that is held down."""
+
+    def often():
+        for _ in range(n_times):
+            press()
+
+    quietly(replace(TINY, n_steps=5), tmp_path / "straight")
+    with stopping(3, often), pytest.raises(KeyboardInterrupt, match="after step 3"):
+        quietly(replace(TINY, n_steps=5), path)
+    assert step_in(path) == 3
+    quietly(replace(TINY, n_steps=5), path)
+    assert (tmp_path / "straight").read_bytes() == path.read_bytes()
+
+
+def pressing_muon(model):
+    """Ctrl-C while the run is being set up."""
+    press()
+    return muon(model)
+
+
+def test_ctrl_c_while_a_run_is_set_up_keeps_what_was_there(path):
+    recipe = replace(TINY, optimizer=pressing_muon, n_steps=9)
+    for _ in range(2):
+        with count_steps() as steps, pytest.raises(KeyboardInterrupt) as stop:
+            quietly(recipe, path)
+        assert len(steps) == 0 and not path.exists()
+        assert f"there is no checkpoint in {path}" in str(stop.value)
+
+
+@contextmanager
+def count_steps():
+    """A list that is one longer with each step of an optimizer."""
+    steps = []
+    hook = register_optimizer_step_post_hook(lambda *_: steps.append(1))
+    try:
+        yield steps
+    finally:
+        hook.remove()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, getattr(signal, "SIGHUP", None)])
+def test_a_signal_that_ends_a_process_waits_for_the_checkpoint(number, path):
+    if number is None:
+        pytest.skip("Windows has no SIGHUP")
+    found = []
+    with handler(number, lambda *_: found.append(step_in(path))):
+        with stopping(3, lambda: press(number)), pytest.raises(KeyboardInterrupt):
+            quietly(TINY, path)
+    assert found == [3]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX has signals")
+def test_sigterm_ends_a_process_as_ever_and_no_part_stays(path):
+    process = start(path)
+    while not path.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait() in (-signal.SIGTERM, 0)
+    assert step_in(path) and [x.name for x in path.parent.iterdir()] == [path.name]
+
+
+def test_ctrl_c_that_was_ignored_at_the_start_stays_ignored(path):
+    """As by `nohup`, and by a shell's `&`."""
+    with handler(signal.SIGINT, signal.SIG_IGN), stopping(2):
+        _, losses = quietly(replace(TINY, n_steps=4), path)
+    assert len(losses) == step_in(path) == 4
+
+
+@POSIX
+def test_a_disk_that_fills_up_keeps_the_last_checkpoint_and_says_which(path):
+    with stopping(3), pytest.raises(KeyboardInterrupt):
+        quietly(TINY, path)
+    before = path.read_bytes()
+    with files_of_at_most(len(before) // 2), pytest.raises(OSError) as error:
+        quietly(TINY, path)
+    assert f"to go on after step 3, from {path}" in str(error.value)
+    assert [x.name for x in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == before
+
+
+@POSIX
+def test_a_disk_that_is_full_is_found_by_the_first_step(path):
+    with files_of_at_most(10_000), count_steps() as steps:
+        with pytest.raises(OSError, match="step 1 can't be saved .*no checkpoint"):
+            quietly(TINY, path)
+    assert len(steps) == 1 and not any(path.parent.iterdir())
+
+
+def test_a_path_that_can_not_be_written_is_found_before_the_first_step(tmp_path):
+    (tmp_path / "file").touch()
+    bad = [tmp_path / "file" / "below", tmp_path]
+    if sys.platform == "linux":
+        bad += [Path("/proc/run.safetensors"), Path("/dev/null")]
+    for path in bad:
+        with count_steps() as steps, pytest.raises(OSError):
+            quietly(TINY, path)
+        assert len(steps) == 0
+
+
+def test_a_whole_run_needs_no_place_to_write(path):
+    """As in a class's cache that is read-only."""
+    recipe = replace(TINY, n_steps=2)
+    quietly(recipe, path)
+    with files_of_at_most(0) if POSIX_HERE else nullcontext():
+        assert quietly(recipe, path)[1] == []
+
+
+@POSIX
+def test_a_linked_checkpoint_is_written_where_it_lies(path, tmp_path):
+    path.symlink_to(tmp_path / "elsewhere")
+    quietly(replace(TINY, n_steps=2), path)
+    assert path.is_symlink() and step_in(tmp_path / "elsewhere") == 2
+
+
+@contextmanager
+def nobody_reads(monkeypatch, name):
+    """A stream of this process is a pipe at whose other end nobody is any more."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    stream = open(theirs, "w", buffering=1)
+    monkeypatch.setattr(sys, name, stream)
+    yield
+    with pytest.raises(BrokenPipeError):
+        stream.write("nobody reads this\n")
+    with suppress(BrokenPipeError):
+        stream.close()
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_run_goes_on_where_nobody_reads_it(name, command, tmp_path, monkeypatch):
+    with nobody_reads(monkeypatch, name):
+        command("--steps 3 --device cpu")
+    assert step_in(tmp_path / "fast-3.safetensors") == 3
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_run_goes_on_where_a_stream_is_closed(name, command, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, name, None)
+    command("--steps 3 --device cpu")
+    assert step_in(tmp_path / "fast-3.safetensors") == 3
+
+
+@POSIX
+def test_a_command_whose_reader_is_gone_ends_without_a_traceback():
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "companion", "train", "--help"]
+    done = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(theirs)
+    assert done.returncode in (0, 1) and done.stderr == ""
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path):
+    """The command line, with a small model and a cache of its own."""
+    monkeypatch.setattr(runs, "RECIPES", {"fast": TINY})
+    monkeypatch.setattr(runs, "CACHE", tmp_path)
+    monkeypatch.setattr(runs, "evaluate", lambda model, tokens: 1.25)
+    return lambda words: runs.main(words.split())
+
+
+def test_the_command_line_says_what_came_out_and_what_was_there(command, capsys):
+    command("--steps 3 --device cpu")
+    said = capsys.readouterr()
+    assert said.out.startswith("validation loss 1.2500, checkpoint in ")
+    assert said.out.endswith("fast-3.safetensors\n")
+    assert "3/3" in said.err and re.search(r"loss \d\.\d{3}\]\n$", said.err)
+    command("--steps 3 --device cpu")
+    said = capsys.readouterr()
+    assert said.out.startswith("already at step 3 of 3\nvalidation loss")
+    assert said.err == ""
+
+
+def test_a_stopped_command_says_once_what_there_is_to_go_on_from(command, capsys):
+    with stopping(3), pytest.raises(SystemExit) as end:
+        command("--device cpu")
+    assert end.value.code == 130
+    (said,) = capsys.readouterr().out.splitlines()
+    assert said.startswith("stopped: run it again to go on after step 3, from ")
+    assert step_in(said.split(", from ")[1]) == 3
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("--steps 0", "--steps is 0; it must be 1 or more"),
+        ("--steps -3", "--steps is -3"),
+        ("--device cuda", "error: device is 'cuda', not in ['cpu']"),
+        ("--checkpoint /dev/null/nowhere --device cpu", "error: "),
+        ("--recipe slow", "invalid choice"),
+        ("--steps many", "invalid int value"),
+    ],
+)
+def test_the_command_line_ends_with_one_line_and_a_status(
+    command, capsys, monkeypatch, words, message
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as end:
+        command(words)
+    assert end.value.code not in (0, None) and "\n" not in str(end.value.code)
+    assert message in f"{end.value.code} {capsys.readouterr().err}"
+
+
+def test_the_package_is_a_command():
+    command = [sys.executable, "-m", "companion", "train", "--steps", "-1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "--steps is -1; it must be" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"batch_size": 8}, "another recipe: batch_size is 4 there and 8 here"),
+        ({"n_steps": 4}, "another recipe: n_steps is 3 there and 4 here"),
+        ({"bfloat16": True}, "another recipe: bfloat16 is False there and True here"),
+        (
+            {"optimizer": partial(muon, lr=0.1)},
+            r"recipe: optimizer is \S+\.muon there and .*muon.*'lr': 0.1.* here",
+        ),
+        (
+            {"schedule": RECIPES["plain"].schedule},
+            r"another recipe: schedule is \S+\.warmup_linear there and \S+cosine here",
+        ),
+        (
+            {"config": replace(TINY.config, n_heads=2)},
+            "another model: n_heads is 4 there and 2 here",
+        ),
+        ({"seed": 1}, "another recipe: seed is 0 there and 1 here"),
+    ],
+)
+def test_resuming_by_another_recipe_or_seed_is_refused_by_name(path, change, message):
+    recipe, seed = replace(TINY, n_steps=3), change.pop("seed", 0)
+    quietly(recipe, path)
+    before = path.read_bytes()
+    bfloat16 = change.get("bfloat16", False)
+    with pytest.raises(ValueError, match=message):
+        quietly(replace(recipe, **change), path, seed=seed, bfloat16=bfloat16)
+    assert path.read_bytes() == before
+
+
+def test_every_step_and_process_has_its_own_dropout():
+    seeds = set()
+    for rank in (0, 1):
+        run = runs.Run(TINY, 0, Process("cpu", rank, 2), None, False)
+        with torch.random.fork_rng():
+            for _ in run.batches():
+                seeds.add(torch.initial_seed())
+                run.step += 1
+    assert len(seeds) == 2 * TINY.n_steps
+
+
+def test_a_run_neither_reads_nor_moves_the_process_s_own_randomness():
+    weights = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        model, _ = quietly(replace(TINY, n_steps=3))
+        weights.append([*model.parameters()])
+        assert torch.equal(torch.rand(3), torch.rand(3, generator=seeded(seed)))
+    assert all(map(torch.equal, *weights))
+
+
+def test_a_bar_that_nobody_watches_is_a_few_lines():
+    with redirect_stderr(io.StringIO()) as log:
+        train_recipe(TINY, device="cpu")
+    assert 1 <= log.getvalue().count("\r") <= 4
+    assert "40/40" in log.getvalue()
+
+
+def test_the_rates_and_the_steps_of_a_resumed_run_are_those_of_the_whole(path):
+    with stopping(5), pytest.raises(KeyboardInterrupt):
+        quietly(TINY, path)
+    seen = []
+
+    def note(optimizer, *_):
+        seen.append([group["lr"] for group in optimizer.param_groups])
+
+    hook = register_optimizer_step_pre_hook(note)
+    _, losses = quietly(TINY, path)
+    hook.remove()
+    assert len(seen) == len(losses) == 35
+    for step, rates in enumerate(seen, 5):
+        factor = TINY.schedule(step, warmup=10, total=40)
+        assert rates == pytest.approx([0.02 * factor, 0.01 * factor])
+
+
+def test_a_compiled_run_has_the_checkpoint_of_a_plain_one(path, tmp_path):
+    """Also on a machine without a compiler, so nothing is really compiled here."""
+    recipe = replace(TINY, n_steps=3)
+    with torch.compiler.set_stance("force_eager"):
+        quietly(recipe, path, compiled=True)
+    quietly(recipe, tmp_path / "plain")
+    assert path.read_bytes() == (tmp_path / "plain").read_bytes()
+
+
+def test_a_recipe_s_bfloat16_is_used_where_it_is_faster(monkeypatch):
+    for faster in (True, False):
+        monkeypatch.setattr(
+            runs, "bfloat16_is_faster", lambda device, is_it=faster: is_it
+        )
+        recipe = replace(TINY, n_steps=1, bfloat16=True)
+        loss, plain = (quietly(recipe, bfloat16=how)[1] for how in (None, False))
+        assert (loss != plain) == faster
+
+
+def test_a_run_in_bfloat16_follows_the_one_in_float32():
+    """It can't if autocast keeps the weights that it has once converted."""
+    config = replace(TINY.config, dropout=0.0)
+    recipe = replace(TINY, config=config, batch_size=8, n_steps=60)
+    halves, wholes = (quietly(recipe, bfloat16=half)[1] for half in (True, False))
+    assert wholes[-1] < wholes[0] - 1
+    assert halves[-1] == pytest.approx(wholes[-1], abs=0.05)
+    assert halves != wholes
+
+
+def of_two_modules(monkeypatch) -> list:
+    """Two schedules of one name."""
+    for name, factor in (("one", 1.0), ("two", 0.5)):
+        module = types.ModuleType(name)
+        exec(f"def schedule(step, warmup, total, floor): return {factor}", vars(module))
+        monkeypatch.setitem(sys.modules, name, module)
+    return [sys.modules[name].schedule for name in ("one", "two")]
+
+
+def scaled(factor, step, warmup, total, floor):
+    """A schedule, once its factor is set."""
+    return factor
+
+
+def test_two_schedules_are_two_recipes_whatever_they_are_called(path, monkeypatch):
+    nested = [partial(partial(scaled, x), floor=0.0) for x in (0.5, 0.25)]
+    pairs = [
+        of_two_modules(monkeypatch),
+        [partial(scaled, 1.0), partial(scaled, 0.5)],
+        nested,
+        [partial(scaled, 1), scaled],
+    ]
+    for one, other in pairs:
+        path.unlink(missing_ok=True)
+        quietly(replace(TINY, n_steps=2, schedule=one), path)
+        with pytest.raises(ValueError, match="another recipe: schedule is .* there"):
+            quietly(replace(TINY, n_steps=2, schedule=other), path)
+        assert quietly(replace(TINY, n_steps=2, schedule=one), path)[1] == []
+
+
+class Constant:
+    """What can be called, and has no name to be found by."""
+
+    def __call__(self, step, **numbers):
+        return 1.0
+
+    def factor(self, step, **numbers):
+        return 1.0
+
+
+class AdamWs:
+    def __call__(self, model):
+        return AdamW(model.parameters())
+
+
+def lambda_named_like_another():
+    """It has the module and the name of one that is found there, and is another."""
+    schedule = lambda step, **numbers: 1.0  # noqa: E731
+    schedule.__module__, schedule.__qualname__ = __name__, "scaled"
+    return schedule
+
+
+def of_a_notebook(step, **numbers):
+    return 1.0
+
+
+of_a_notebook.__module__ = "__main__"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schedule": lambda step, **numbers: 1.0},
+        {"schedule": Constant()},
+        {"schedule": Constant().factor},
+        {"schedule": partial(lambda x, step, **numbers: x, 1.0)},
+        {"schedule": partial(scaled, torch.ones(()))},
+        {"schedule": lambda_named_like_another()},
+        {"schedule": of_a_notebook},
+        {"optimizer": lambda model: AdamW(model.parameters())},
+        {"optimizer": AdamWs()},
+    ],
+)
+def test_what_has_no_name_is_refused_when_the_run_begins(change, path):
+    """Without a checkpoint it is as good as any."""
+    ((name, _),) = change.items()
+    recipe = replace(TINY, n_steps=2, **change)
+    with count_steps() as steps:
+        with pytest.raises(ValueError, match=f"^{name} is .* can't (name|hold): give"):
+            quietly(recipe, path)
+        assert len(steps) == 0 and not path.exists()
+        assert len(quietly(recipe)[1]) == 2
+
+
+def test_a_recipe_of_another_class_is_another(path):
+    quietly(replace(TINY, n_steps=2), path)
+    other = Other(**vars(replace(TINY, n_steps=2)))
+    with pytest.raises(ValueError, match=r"class is \S+\.Recipe there and \S+\.Other"):
+        quietly(other, path)
+
+
+class Other(Recipe):
+    """It could draw other batches."""
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, True])
+def test_a_checkpoint_every_so_many_steps_is_a_whole_number_of_them(every, path):
+    with pytest.raises(ValueError, match=f"every is {every}; it must be 1 or more"):
+        quietly(TINY, path, every=every)
+
+
+@pytest.mark.parametrize(
+    "change", [{"batch_size": 0}, {"n_steps": 0}, {"warmup": -1}, {"floor": 2.0}]
+)
+def test_a_recipe_of_impossible_numbers_is_refused(change):
+    ((name, value),) = change.items()
+    with pytest.raises(ValueError, match=f"{name} is {value}"):
+        quietly(replace(TINY, **change))
+
+
+@pytest.mark.parametrize("how", ["processes", "sharded, by torchrun"])
+def test_two_processes_go_on_with_what_one_began(how, path, tmp_path):
+    one = tmp_path / "one"
+    quietly(SHORT, one)
+    with stopping(2), pytest.raises(KeyboardInterrupt):
+        quietly(SHORT, path)
+    if how == "processes":
+        together(2, quietly, SHORT, path)
+    else:
+        what = "-m companion train --recipe plain --steps 4 --device cpu --shard"
+        done = torchrun(2, *what.split(), "--checkpoint", str(path))
+        assert done.returncode == 0, done.stderr
+    model, losses = quietly(SHORT, path)
+    assert losses == []
+    right, ours = load_file(one), load_file(path)
+    assert right.keys() == ours.keys()
+    for name in right:
+        if not name.startswith("generator"):
+            torch.testing.assert_close(ours[name], right[name], rtol=0, atol=1e-5)
+    torch.testing.assert_close(model.norm.gain, ours["model.norm.gain"])
+
+
+def test_a_batch_that_processes_can_not_share_is_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(ValueError, match="3 processes can't share a batch of 4"):
+        quietly(TINY)

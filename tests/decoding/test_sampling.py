@@ -1,0 +1,443 @@
+"""Sampling against transformers, definitions by brute force, and counting."""
+
+import math
+from contextlib import suppress
+from functools import partial
+from itertools import product
+from unittest.mock import patch
+
+import pytest
+import torch
+import transformers as hf
+from common import random, random_tokens, seeded, shaken
+from torch.testing import assert_close
+
+import companion as c
+from companion import beam_search, generate, sample, temperature, top_k, top_p
+from companion.decoding.sampling import greedy
+from companion.model.positions import POSITIONS
+
+V, WINDOW = 11, 8
+prompts = partial(random_tokens, d_vocab=V)
+
+
+def gpt(positions="learned", seed=4, **options) -> c.GPT:
+    """With this seed greedy texts vary for each scheme, and have no near ties."""
+    sizes = {"d_vocab": V, "context_length": WINDOW, "d_model": 16, "n_heads": 4}
+    how = {"n_layers": 2, "tie_embeddings": False, "positions": positions}
+    return shaken(c.GPT(c.GPTConfig(**sizes | how | options)), 0.5, seed)
+
+
+def kept(logits) -> list[int]:
+    return logits.isfinite().nonzero().flatten().tolist()
+
+
+def written(*args, **how) -> list:
+    """A generated text; one for each stream of a batch."""
+    return torch.stack(list(generate(*args, **how)), -1).tolist()
+
+
+def ended(text, end) -> list:
+    """A text up to its first `end`."""
+    return text[: text.index(end) + 1] if end in text else text
+
+
+@pytest.mark.parametrize(
+    "ours, theirs, numbers",
+    [
+        (temperature, hf.TemperatureLogitsWarper, (0.3, 2.5)),
+        (top_k, hf.TopKLogitsWarper, (1, 5, 40)),
+        (top_p, hf.TopPLogitsWarper, (0.01, 0.5, 0.95)),
+        (c.min_p, hf.MinPLogitsWarper, (0.01, 0.1, 0.5, 0.99, 1.0)),
+    ],
+)
+def test_each_sampler_is_that_of_transformers(ours, theirs, numbers):
+    """On any leading axes, and without a change of its input."""
+    logits = 2 * random(50, 40)
+    copy = logits.clone()
+    for x in numbers:
+        right = theirs(x)(None, copy.clone())
+        assert_close(ours(logits, x), right, atol=1e-6, rtol=1e-6)
+        again = ours(logits.view(5, 10, 40), x)
+        assert torch.equal(again.view(50, 40), ours(logits, x))
+        assert torch.equal(ours(logits[0], x), ours(logits, x)[0])
+    assert torch.equal(logits, copy)
+
+
+def test_greedy_takes_the_likeliest_on_any_leading_axes():
+    logits = random(50, 40)
+    right = [row.index(max(row)) for row in logits.tolist()]
+    assert greedy(logits.view(5, 10, 40)).flatten().tolist() == right
+
+
+def test_top_k_keeps_k_of_the_largest_even_with_ties():
+    for logits in ([1.0, 1, 1, 1, 1, 1], [0.0, 2, 1, 1, 1, 3], [1.0, 3, 2, 5, 4, 0]):
+        for k in range(1, 7):
+            out = top_k(torch.tensor(logits), k)
+            assert len(kept(out)) == k
+            assert sorted(out[kept(out)].tolist()) == sorted(logits)[-k:]
+
+
+def test_top_p_keeps_the_smallest_set_that_reaches_p():
+    for probabilities, p, expected in (
+        ([0.5, 0.3, 0.15, 0.05], 0.9, [0, 1, 2]),  # the token that crosses p is in
+        ([0.05, 0.15, 0.3, 0.5], 0.4, [3]),
+        ([0.5, 0.25, 0.25], 0.5, [0]),  # reached exactly
+        ([0.5, 0.25, 0.25], 0.51, [0, 1]),
+        ([0.1, 0.9], 1e-9, [1]),  # never nothing
+    ):
+        assert kept(top_p(torch.tensor(probabilities).log(), p)) == expected
+    logits = torch.cat([2 * random(20, 50), 60 * random(20, 50)])
+    assert torch.equal(top_p(logits, 1), logits)
+
+
+def test_what_no_sampler_can_use_is_refused():
+    calls = [(temperature, t, f"t is {t}; .* above 0") for t in (0, -1.0, math.nan)]
+    calls += [(top_k, k, f"k is {k}; it must be") for k in (0, -1, 6)]
+    calls += [(top_p, p, f"p is {p};") for p in (0, -0.1, 1.01, math.nan)]
+    calls += [(c.min_p, p, f"p is {p};") for p in (0, -0.1, 1.01, math.nan)]
+    for sampler, number, words in calls:
+        with pytest.raises(ValueError, match=words):
+            sampler(random(5), number)
+
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_masses_and_ratios_of_half_precision_are_those_of_its_logits(dtype):
+    """By their definitions in float64, on a vocabulary whose tail adds up."""
+    logits = torch.cat([3 * random(4, 20_000), random(4, 20_000)]).to(dtype)
+    probabilities = logits.double().softmax(-1)
+    for p in (0.1, 0.9, 0.999):
+        cut = top_p(logits, p)
+        masses = probabilities.masked_fill(cut.isinf(), 0)
+        last = masses.masked_fill(cut.isinf(), 1).amin(-1)
+        assert cut.dtype == dtype and (masses.sum(-1) > p - 1e-5).all()
+        assert (masses.sum(-1) - last < p + 1e-5).all()
+        ratios = probabilities / probabilities.amax(-1, keepdim=True) / p
+        stays, clear = c.min_p(logits, p).isfinite(), (ratios - 1).abs() > 1e-6
+        assert torch.equal(stays[clear], (ratios > 1)[clear])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALF])
+def test_a_temperature_near_0_is_greedy_and_a_very_high_one_is_even(dtype):
+    """Whatever the quotients would overflow to; what is ruled out stays so."""
+    logits = torch.tensor([[1.0, 30, -math.inf, 29.9], [-9, -7, -math.inf, -8]])
+    logits = logits.to(dtype)
+    for t in (1e-4, 1e-8, 1e-39, 1e-50, 5e-324):
+        found = temperature(logits, t)
+        assert found.dtype == dtype and found[:, 2].eq(-math.inf).all()
+        assert torch.equal(found.double().softmax(-1), torch.eye(4).double()[[1, 1]])
+    for t in (1e9, 1e300, math.inf):
+        found = temperature(logits, t).double().softmax(-1)
+        even = torch.tensor([1, 1, 0, 1], dtype=torch.float64) / 3
+        assert_close(found, even.expand(2, 4), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_at_a_temperature_half_precision_keeps_near_tokens_apart(dtype):
+    """42.9 and 42.7 are one number in bfloat16, and a difference of 0.18 is not 0."""
+    logits = torch.tensor([30, 29.875, 28, -9]).to(dtype)
+    for t in (0.1, 0.7, 2):
+        right = (logits.double() / t).softmax(-1)
+        found = temperature(logits, t).double().softmax(-1)
+        assert_close(found, right, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF])
+def test_cuts_in_any_order_bring_nothing_back_and_leave_the_likeliest(dtype):
+    """With settings at the edge of what is allowed, after tokens were ruled out."""
+    logits = 5 * random(20, 40)
+    logits[:, ::2] = -math.inf
+    logits = logits.to(dtype)
+    likeliest = greedy(logits)[:, None]
+    cuts = [(top_k, 1), (top_k, 30), (top_p, 1e-50), (top_p, 0.7), (top_p, 1)]
+    cuts += [(c.min_p, 5e-324), (c.min_p, 1), (temperature, 1e-39), (temperature, 3)]
+    for (first, x), (second, y) in product(cuts, cuts):
+        cut = second(first(logits, x), y)
+        assert cut.dtype == dtype and cut[:, ::2].eq(-math.inf).all()
+        assert cut.gather(-1, likeliest).isfinite().all(), (first, x, second, y)
+        assert (sample(cut, seeded()) % 2).all()
+
+
+@pytest.mark.parametrize("drawn", [0.0, math.inf])
+def test_noise_at_its_limits_never_draws_what_is_ruled_out(drawn):
+    """PyTorch's numbers are never 0 on a CPU; elsewhere they were seen to be."""
+    logits = torch.tensor([-math.inf, -1e4, -math.inf])
+    for dtype in (torch.float32, torch.float64, torch.float16):
+        noise = patch.object(torch.Tensor, "exponential_", lambda x, **_: x + drawn)
+        with noise:
+            assert int(sample(logits.to(dtype))) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF])
+def test_a_row_from_which_nothing_can_be_drawn_is_refused(dtype):
+    rows = [[math.nan, 0], [0, math.nan], [math.inf, 0], [-math.inf, -math.inf]]
+    ways = [greedy, lambda z: sample(z, seeded())]
+    cuts = [lambda z: z, lambda z: temperature(z, 1e-9), lambda z: top_k(z, 2)]
+    cuts += [lambda z: top_p(z, 0.5), lambda z: c.min_p(z, 0.5)]
+    for row, choose, cut in product(rows, ways, cuts):
+        logits = torch.tensor([[1.0, 2.0], row], dtype=dtype)
+        with pytest.raises(ValueError, match="the largest logit is .*; it must be"):
+            choose(cut(logits))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_model_whose_logits_are_no_numbers_writes_nothing(bad):
+    model = gpt()
+    model.unembedding.register_forward_hook(lambda *args: args[-1] * 0 + bad)
+    for write in (
+        lambda: list(generate(model, prompts(2), 2)),
+        lambda: beam_search(model, prompts(2), 2, 2),
+    ):
+        with pytest.raises(ValueError, match="must be finite"):
+            write()
+
+
+@pytest.mark.parametrize("t", [0.5, 3.0])
+def test_samples_are_as_frequent_as_their_probabilities(t):
+    logits, n = torch.tensor([2.0, 0, -math.inf, 1, -1, 0.5]), 20_000
+    draws = sample(temperature(logits, t).expand(n, 6), seeded())
+    expected = n * (logits / t).softmax(-1)
+    counts = torch.bincount(draws, minlength=6)
+    assert draws.shape == (n,) and counts[2] == 0
+    errors = (counts - expected).square() / expected
+    # Chi-square with 4 degrees of freedom: above 23.5 once in 10,000 times.
+    assert errors[expected > 0].sum() < 23.5
+
+
+def test_an_unlikely_token_is_drawn_and_one_that_is_ruled_out_never():
+    logits = torch.tensor([-math.inf, -80, -math.inf, -80]).expand(200_000, 4)
+    counts = torch.bincount(sample(logits, seeded()), minlength=4)
+    assert counts[0] == counts[2] == 0 and abs(counts[1] - 100_000) < 1_000
+
+
+def test_rows_are_drawn_independently_and_by_the_generator_alone():
+    draws = sample(torch.zeros(10_000, 2, 2), seeded())
+    alike = (draws[:, 0] == draws[:, 1]).float().mean().item()
+    assert alike == pytest.approx(0.5, abs=0.02)
+    torch.manual_seed(1)
+    assert torch.equal(sample(torch.zeros(10_000, 2, 2), seeded()), draws)
+    assert not torch.equal(sample(torch.zeros(10_000, 2, 2), seeded(1)), draws)
+
+
+@torch.no_grad()
+def greedy_by_hand(model, tokens, n_new):
+    """The whole window through the model for every token of one sequence."""
+    for _ in range(n_new):
+        logits = model(tokens[None, -WINDOW:])[0, -1]
+        tokens = torch.cat([tokens, logits.argmax()[None]])
+    return tokens[-n_new:].tolist()
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_greedy_text_is_the_recomputed_one_before_and_past_the_window(positions):
+    model = gpt(positions)
+    for n_prompt, use_cache in product((1, 4, WINDOW), (True, False)):
+        batch = prompts(3, n_prompt)
+        expected = [greedy_by_hand(model, prompt, 9) for prompt in batch]
+        assert len({token for text in expected for token in text}) > 1
+        assert written(model, batch, 9, use_cache=use_cache) == expected
+        assert written(model, batch[1], 9, use_cache=use_cache) == expected[1]
+
+
+def test_with_a_cache_every_token_is_computed_once():
+    """The cache has the room that text and window need."""
+    model, seen = gpt(), []
+    model.register_forward_pre_hook(lambda _, args: seen.append(args))
+    for use_cache, n in ((False, 4), (True, 4), (True, 100), (True, 0)):
+        assert len([*generate(model, prompts(2), n, use_cache=use_cache)]) == n
+    assert [args[0].shape[1] for args in seen[:8]] == [2, 3, 4, 5] + [2, 1, 1, 1]
+    assert [args[0].shape[1] for args in seen[8:]] == [2] + [1] * 6 + [WINDOW] * 93
+    assert [args[1].capacity for args in seen[4:9]] == [6] * 4 + [WINDOW]
+
+
+def test_sampled_text_is_the_generators_with_and_without_a_cache():
+    def write(use_cache, seed=0):
+        generator = seeded(seed)
+        how = {"choose": lambda x: sample(top_k(temperature(x, 2), 5), generator)}
+        return written(gpt(), prompts(2, 2), 12, use_cache=use_cache, **how)
+
+    assert write(True) == write(True) == write(False) != write(True, 1)
+
+
+def test_texts_written_in_turn_never_see_dropout_and_leave_the_mode():
+    model, found = gpt(dropout=0.5).train(), []
+    long, short = generate(model, prompts(3), 6), generate(model, prompts(3), 2)
+    for _ in range(6):
+        found.append(int(next(long)))
+        assert all(part.training for part in model.modules())
+        next(short, None)
+    assert found == greedy_by_hand(gpt(), prompts(3), 6)
+    model.blocks[0].eval()  # a part of its own mode
+    bad = prompts(3) + 20
+    beam_search(model, prompts(3), 2, 3)
+    for call in (
+        lambda: next(generate(model, bad, 4)),
+        lambda: next(generate(model, bad, 4, use_cache=False)),
+        lambda: beam_search(model, bad, 2, 3),
+    ):
+        with pytest.raises(ValueError, match="vocabulary"):
+            call()
+        assert model.training and not model.blocks[0].training
+
+
+@torch.no_grad()
+def test_a_text_that_breaks_off_leaves_the_mode_and_a_cache_that_says_what_it_saw():
+    """Where `choose` fails, the model does, or nobody listens on."""
+    model, prompt = gpt("rotary").train(), prompts(3)
+    right = written(model, prompt, 6)
+
+    def stops(logits, text, fails):
+        if fails and len(text) == 2:
+            raise InterruptedError
+        return greedy(logits)
+
+    for fails, use in product((True, False), (c.PreallocatedCache, c.Int8Cache)):
+        cache, text = use(12), []
+        choose = partial(stops, text=text, fails=fails)
+        writing = generate(model, prompt, 6, choose=choose, cache=cache)
+        with suppress(InterruptedError):
+            for new in writing:
+                text.append(int(new))
+                if len(text) == 3:
+                    break
+        writing.close()
+        assert model.training and all(part.training for part in model.modules())
+        assert text == right[: 2 if fails else 3] and len(cache) == 5
+        if use is c.PreallocatedCache:
+            whole = torch.cat([prompt, torch.tensor(right)])
+            rest = written(model, whole[None, len(cache) : 6], 3, cache=cache)
+            assert rest == [right[3:]]
+
+
+def test_what_cannot_be_written_is_refused_at_once():
+    model, one, cache = gpt(), prompts(2), gpt().new_cache()
+    shapes = [torch.ones(s).long() for s in ((), (0,), (2, 0), (1, 2, 3))]
+    calls = [(generate, (x, 2), {}, "shape") for x in shapes]
+    calls += [(generate, (torch.ones(3), 2), {}, "float32")]
+    for x in prompts(9), prompts(2, 9):
+        calls += [(generate, (x, 2), {}, r"9 .* context_length \(8\)")]
+    calls += [(generate, ([one, prompts(7)], 2), {}, r"7 and 2 .* \(8\)")]
+    calls += [(generate, ([one, one[:0]], 2), {}, "1 token")]
+    calls += [(generate, ([], 2), {}, "list of prompts")]
+    calls += [(generate, ([one], 2), {"use_cache": False}, "list of prompts")]
+    calls += [(generate, ([one], 2), {"cache": cache}, "list of prompts")]
+    calls += [(generate, (one, -1), {}, "n_new is -1")]
+    calls += [(generate, (one, 2), {"end": -1}, "end is -1")]
+    calls += [(beam_search, (one, n, 3), {}, f"n_beams is {n}") for n in (0, 12)]
+    calls += [(beam_search, (one, 2, 3), {"length_penalty": 2}, "length_penalty is 2")]
+    calls += [(beam_search, (one, 2, 7), {}, r"2 and 7 .* \(8\)")]
+    calls += [(beam_search, (one[None], 2, 3), {}, r"must be integers \(t\)")]
+    for function, args, how, words in calls:
+        with pytest.raises(ValueError, match=words):
+            function(model, *args, **how)
+
+
+def test_a_stream_repeats_its_end_and_generation_stops_when_every_stream_has_ended():
+    model, batch = gpt("rotary"), prompts(3, 2)
+    free, lengths = written(model, batch, 12), set()
+    for end in range(V):
+        ours, right = written(model, batch, 12, end=end), [ended(x, end) for x in free]
+        longest = max(map(len, right))
+        assert ours == [row + [end] * (longest - len(row)) for row in right]
+        assert written(model, batch[0], 12, end=end) == right[0]
+        lengths |= set(map(len, right))
+    assert len(lengths) > 2  # some end at once, some later, some not
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_prompts_of_different_lengths_go_on_together_as_each_would_alone(positions):
+    model = gpt(positions, context_length=14)
+    together = [torch.tensor(x) for x in ([1, 2, 3, 4, 5], [7], [9, 2])]
+    alone = [written(model, prompt, 9) for prompt in together]
+    assert written(model, together, 9) == alone
+    assert written(model, together, 5) == [text[:5] for text in alone]
+    for end in {token for text in alone for token in text}:
+        ours = written(model, together, 9, end=end)
+        assert [ended(x, end) for x in ours] == [ended(x, end) for x in alone]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [c.ConcatenatingCache, c.PreallocatedCache, c.SlidingWindowCache, c.Int8Cache],
+)
+@torch.no_grad()
+def test_a_talk_goes_on_from_what_a_cache_holds(kind):
+    """By `generate` again, then by hand. Int8's logits are near, its texts need not."""
+    model, first, second = gpt(context_length=12), prompts(2), prompts(1, seed=5)
+    room = () if kind is c.ConcatenatingCache else (12,)
+    cache = kind(*room)
+    text = [*first.tolist(), *written(model, first, 3, cache=cache)]
+    assert len(cache) == 4  # the last has not been through the model
+    both = torch.tensor([text[-1], *second])
+    text += [*second.tolist(), *written(model, both, 4, cache=cache)]
+    logits = model(torch.tensor([text[-1:]]), cache)[:, -1]
+    right = model(torch.tensor([text]))[:, -1]
+    part = 0.05 if kind is c.Int8Cache else 1e-5
+    assert_close(logits, right, atol=part * float(right.std()), rtol=0)
+    if kind is not c.Int8Cache:
+        assert text[2:5] == written(model, first, 3)
+        assert text[6:] == written(model, torch.tensor(text[:6]), 4)
+        ours = beam_search(model, first, 3, 6, cache=kind(*room))
+        assert [t for _, t in ours] == [t for _, t in beam_search(model, first, 3, 6)]
+
+
+@torch.no_grad()
+def score(model, prompt, new):
+    """The log-probability of new tokens, by one pass over the whole text."""
+    new = torch.tensor(new)
+    logits = model(torch.cat([prompt, new])[None])[0, len(prompt) - 1 : -1]
+    return logits.float().log_softmax(-1).gather(1, new[:, None]).sum().item()
+
+
+def assert_same_beams(ours, right, error=1e-4):
+    assert [tokens for _, tokens in ours] == [tokens for _, tokens in right]
+    assert [s for s, _ in ours] == pytest.approx([s for s, _ in right], abs=error)
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("end", [None, 2])
+def test_beams_that_cover_everything_find_what_exhaustive_search_finds(
+    length_penalty, end
+):
+    how = {"length_penalty": length_penalty, "end": end}
+    for seed, n_new in product(range(6), (1, 2)):
+        model, prompt = gpt(seed=seed, d_vocab=5), torch.tensor([1, 3, 0])
+        texts = {tuple(ended(x, end)) for x in product(range(5), repeat=n_new)}
+        found = [(score(model, prompt, x) / len(x) ** length_penalty, x) for x in texts]
+        right = [(total, list(text)) for total, text in sorted(found, reverse=True)]
+        assert_same_beams(beam_search(model, prompt, 5, n_new, **how), right[:5])
+
+
+@torch.no_grad()
+def test_beam_search_equals_a_loop_over_beams_without_a_cache():
+    """Of one beam, which is greedy search, and of five."""
+    for seed, end, n_beams in product(range(4), (None, *range(V)), (1, 5)):
+        model, prompt, beams, finished = gpt(seed=seed), prompts(2), [(0.0, [])], []
+        for n in range(1, 7):
+            grown = []
+            for total, new in beams:
+                text = torch.cat([prompt, torch.tensor(new, dtype=torch.long)])
+                logs = model(text[None])[0, -1].log_softmax(-1).tolist()
+                grown += [(total + log, [*new, t]) for t, log in enumerate(logs)]
+            grown = sorted(grown, reverse=True)
+            finished += [(s / n, new) for s, new in grown[:n_beams] if new[-1] == end]
+            beams = [beam for beam in grown if beam[1][-1] != end][:n_beams]
+        finished += [(total / 6, new) for total, new in beams]
+        ours = beam_search(model, prompt, n_beams, 6, end=end, length_penalty=1)
+        assert_same_beams(ours, sorted(finished, reverse=True)[:n_beams])
+    assert beam_search(model, prompt, 1, 6)[0][1] == written(model, prompt, 6)
+
+
+def test_scores_are_float32_sums_where_the_model_is_bfloat16():
+    """Beyond -128 bfloat16 knows whole numbers only: there all beams would be alike."""
+    sizes = {"d_vocab": 50, "context_length": 48, "d_model": 16, "n_heads": 2}
+    model = c.GPT(
+        c.GPTConfig(**sizes, n_layers=2, tie_embeddings=False), seeded()
+    ).bfloat16()
+    beams = beam_search(model, prompts(2), 3, 40)
+    assert len({total for total, _ in beams}) == 3 and beams[0][0] < -128
+    right = [(score(model, prompts(2), new), new) for _, new in beams]
+    assert_same_beams(beams, right, 0.02)

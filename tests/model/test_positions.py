@@ -1,0 +1,204 @@
+"""Positions against the papers' formulas, complex numbers and transformers."""
+
+import math
+from copy import deepcopy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from common import random
+from torch import nn
+from torch.testing import assert_close
+from transformers import LlamaConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.llama.modeling_llama import (
+    LlamaRotaryEmbedding,
+    apply_rotary_pos_emb,
+)
+from transformers.models.t5.modeling_t5 import T5Attention
+
+from companion import (
+    Place,
+    RotaryPositions,
+    alibi,
+    apply_rotary,
+    deinterleave,
+    interleave,
+    relative_buckets,
+    rotary,
+    rotate,
+    sinusoidal,
+)
+from companion.model.positions import POSITIONS, alibi_slopes
+
+
+def test_sinusoidal_is_the_formula_of_the_paper():
+    for d_model in (2, 8, 10):
+        table = sinusoidal(40, d_model)
+        for i in range(d_model // 2):
+            angles = [p / 10_000 ** (2 * i / d_model) for p in range(40)]
+            pairs = torch.tensor([(math.sin(a), math.cos(a)) for a in angles])
+            assert_close(table[:, 2 * i : 2 * i + 2], pairs, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("base", [10_000, 500])
+def test_rotate_is_llamas(base):
+    """One order for the whole batch, and an order for each sequence."""
+    queries, keys = random(2, 3, 5, 8), random(2, 3, 5, 8, seed=1)
+    copy = queries.clone()
+    parameters = {"rope_type": "default", "rope_theta": float(base)}
+    sizes = {"hidden_size": 24, "num_attention_heads": 3}
+    config = LlamaConfig(**sizes, rope_parameters=parameters)
+    how = {} if base == 10_000 else {"base": base}  # which is the default
+    for positions in (torch.tensor([9, 0, 3, 4, 70]), torch.arange(10).view(2, 5)):
+        each = positions if positions.dim() == 2 else positions[None]
+        cosines, sines = LlamaRotaryEmbedding(config)(queries, each)
+        expected = apply_rotary_pos_emb(queries, keys, cosines, sines)
+        ours = rotate(queries, positions, **how), rotate(keys, positions, **how)
+        assert_close(ours, expected, atol=1e-5, rtol=0)
+        assert torch.equal(apply_rotary(queries, rotary(positions, 8, **how)), ours[0])
+    assert torch.equal(queries, copy)
+
+
+def test_interleaved_rotation_is_multiplication_by_a_complex_number():
+    x, positions, base = random(2, 3, 5, 8), torch.tensor([0, 1, 2, 5, 30]), 500
+    rotated = interleave(rotate(deinterleave(x), positions, base))
+    speeds = torch.tensor([base ** (-2 * i / 8) for i in range(4)])
+    turns = torch.polar(torch.ones(5, 4), positions[:, None] * speeds)
+    pairs = torch.view_as_complex(x.unflatten(-1, (4, 2)))
+    expected = torch.view_as_real(pairs * turns).flatten(-2)
+    assert_close(rotated, expected, atol=1e-5, rtol=0)
+
+
+def test_far_positions_are_exact_in_a_model_of_half_precision_too():
+    """In bfloat16 position 1,001 would be 1,000."""
+    scheme, far = RotaryPositions(8).bfloat16(), torch.tensor([1001])
+    x = random(1, 1, 1, 8).bfloat16()
+    rotated = apply_rotary(x, scheme(None, Place(far, far))[1])
+    assert rotated.dtype == torch.bfloat16
+    assert_close(rotated.float(), rotate(x.float(), far), atol=0.01, rtol=0.01)
+
+
+def test_the_frequencies_stay_whatever_a_model_goes_through():
+    """A pass elsewhere, half precision, a copy, a file without them."""
+    x, far = random(1, 1, 1, 8), torch.tensor([1001])
+    right = rotate(x, far)
+
+    def assert_right(scheme):
+        rope = scheme(None, Place(far, far))[1]
+        assert all(part.dtype == torch.float32 for part in rope)
+        assert_close(apply_rotary(x, rope), right, atol=0, rtol=0)
+
+    scheme = RotaryPositions(8)
+    assert not scheme.state_dict()
+    before = {**vars(scheme)}
+    elsewhere = far.to("meta")
+    scheme(None, Place(elsewhere, elsewhere))
+    assert vars(scheme) == before
+    assert_right(scheme)
+    for change in (nn.Module.half, nn.Module.bfloat16, nn.Module.double, deepcopy):
+        assert_right(change(RotaryPositions(8)))
+    assert_right(RotaryPositions(8).to("meta"))
+    with torch.device("meta"):
+        scheme = RotaryPositions(8)
+    assert_right(scheme)
+
+
+def test_half_precision_as_the_default_rounds_no_position():
+    distances, before = torch.arange(300), torch.get_default_dtype()
+
+    def numbers():
+        rope = rotary(torch.tensor([1001]), 8)
+        return *rope, sinusoidal(40, 8), alibi_slopes(6), relative_buckets(distances)
+
+    right = numbers()
+    for dtype in (torch.bfloat16, torch.float16):
+        torch.set_default_dtype(dtype)
+        try:
+            found = numbers()
+        finally:
+            torch.set_default_dtype(before)
+        assert_close(found, right, atol=0, rtol=0)
+
+
+def test_alibi_slopes_are_blooms_for_any_number_of_heads():
+    for n_heads in (1, 2, 3, 4, 6, 8, 12, 16, 20):
+        theirs = build_alibi_tensor(torch.ones(1, 2), n_heads, torch.float32)[:, 0, 1]
+        assert_close(alibi_slopes(n_heads), theirs, rtol=0, atol=1e-7)
+
+
+def test_alibi_charges_the_distance_to_the_last_aligned_key():
+    for n_queries, n_keys in ((5, 5), (1, 7), (3, 8)):
+        found, queries = alibi(4, n_queries, n_keys), range(n_keys)[-n_queries:]
+        for slope, rows in zip(alibi_slopes(4).tolist(), found, strict=True):
+            costs = [[-slope * abs(t - s) for s in range(n_keys)] for t in queries]
+            assert_close(rows, torch.tensor(costs))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_t5_buckets_are_those_of_transformers(causal):
+    distance = torch.arange(-300, 301)  # query minus key; theirs is key minus query
+    for n_buckets, max_distance in ((32, 128), (16, 64), (8, 20)):
+        theirs = T5Attention._relative_position_bucket(
+            -distance, not causal, n_buckets, max_distance
+        )
+        ours = relative_buckets(distance, n_buckets, max_distance, causal)
+        assert torch.equal(ours, theirs)
+
+
+CONFIG = SimpleNamespace(context_length=9, d_model=12, n_heads=2, rotary_base=500)
+SCHEMES = [(name, True) for name in POSITIONS] + [("t5", False)]
+ONE, OTHER, KEYS = torch.arange(4, 7), torch.arange(2, 5), torch.arange(7)
+
+
+def expected_of(name, scheme, x, queries, causal) -> tuple:
+    """What a scheme gives one stream: queries (3) in a row, the keys 0 to 6."""
+    rope = bias = None
+    distances = queries[:, None] - KEYS
+    if name == "learned":
+        x = x + scheme.table.weight[queries]
+    if name == "sinusoidal":
+        x = x + sinusoidal(7, 12)[queries]
+    if name == "rotary":
+        rope = rotary(queries, 6, base=500)
+    if name == "alibi":
+        bias = torch.stack([-distances.abs() * slope for slope in alibi_slopes(2)])
+    if name == "t5":
+        buckets = relative_buckets(distances, 32, 128, causal)
+        bias = torch.stack([column[buckets] for column in scheme.table.weight.T])
+    return x, rope, bias
+
+
+@pytest.mark.parametrize("name, causal", SCHEMES)
+@torch.no_grad()
+def test_a_scheme_answers_what_it_knows_and_nothing_else(name, causal):
+    """For three tokens after four, and for two streams that are not equally far."""
+    scheme, x = POSITIONS[name](CONFIG, causal), random(2, 3, 12)
+    alike = expected_of(name, scheme, x, ONE, causal)
+    found = scheme(x, Place(ONE, KEYS))
+    for ours, expected in zip(found, alike, strict=True):
+        assert (ours is None) == (expected is None)
+        assert ours is None or assert_close(ours, expected) is None
+    found = scheme(x, Place(torch.stack([ONE, OTHER]), KEYS))
+    for row, queries in enumerate((ONE, OTHER)):
+        alone = expected_of(name, scheme, x[row], queries, causal)
+        for ours, expected in zip(found, alone, strict=True):
+            if isinstance(ours, tuple):
+                assert_close([part[row, 0] for part in ours], [*expected])
+            elif ours is not None:
+                assert_close(ours[row], expected)
+
+
+def test_what_no_scheme_can_use_is_named():
+    for call, words in (
+        (lambda: sinusoidal(4, 7), "7 features .*even"),
+        (lambda: rotate(torch.ones(1, 1, 4, 7), torch.arange(4)), "7 features"),
+        (lambda: rotary(torch.arange(4), 8, base=0), "base is 0; .* above 0"),
+        (lambda: alibi(2, 5, 4), "5 queries need as many keys, there are 4"),
+        (lambda: Place(ONE, KEYS, "padding").add(torch.zeros(2, 3, 7)), "'padding'"),
+        (lambda: relative_buckets(torch.arange(3), 1), "n_buckets is 1; .* 2"),
+        (lambda: relative_buckets(torch.arange(3), 3, causal=False), ".* 4 or more"),
+        (lambda: relative_buckets(torch.arange(3), 8, 4), "max_distance is 4; .* 5"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()

@@ -1,0 +1,152 @@
+"""GPT-2's file: the same form from transformers, at published sizes."""
+
+import dataclasses
+
+import pytest
+import torch
+from common import random_tokens, seeded
+from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from companion import artifacts
+from companion.pretrained import gpt2
+from companion.pretrained.gpt2 import load_gpt2
+
+SIZES = {768: 12, 1024: 16}  # width and heads
+
+
+def saved(path, d_model=768, n_layers=1, d_vocab=50, positions=16, n_heads=None):
+    """Random weights in the published form, and transformers' model that has them."""
+    torch.manual_seed(d_model)
+    config = GPT2Config(
+        vocab_size=d_vocab,
+        n_positions=positions,
+        n_embd=d_model,
+        n_layer=n_layers,
+        n_head=n_heads or SIZES[d_model],
+    )
+    model = GPT2LMHeadModel(config).eval()
+    state = {
+        name.removeprefix("transformer."): x.contiguous()
+        for name, x in model.state_dict().items()
+        if not name.startswith("lm_head")
+    }
+    for i in range(n_layers):  # the mask that the published file has
+        state[f"h.{i}.attn.bias"] = torch.ones(1, 1, positions, positions).tril()
+    save_file(state, path)
+    return model
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("d_model", [768, 1024])
+def test_a_published_size_gives_transformers_logits(tmp_path, d_model):
+    path = tmp_path / "model.safetensors"
+    theirs = saved(path, d_model, n_layers=2)
+    ours, tokenizer = load_gpt2(path, n_heads=SIZES[d_model])
+    tokens = random_tokens(2, 16, d_vocab=50)
+    expected = theirs(tokens).logits
+    torch.testing.assert_close(ours(tokens), expected, atol=1e-3, rtol=0)
+    assert tokenizer.n_vocab == 50_257
+
+
+def test_names_may_begin_with_transformer(tmp_path):
+    path = tmp_path / "model.safetensors"
+    saved(path)
+    state = load_file(path)
+    longer = {f"transformer.{name}": x for name, x in state.items()}
+    save_file(longer | {"lm_head.weight": state["wte.weight"].clone()}, path)
+    ours, _ = load_gpt2(path, n_heads=12)
+    assert ours.config.tie_embeddings
+    assert torch.equal(ours.embedding.weight, state["wte.weight"])
+    assert all(x.is_contiguous() for x in ours.parameters())
+    save_file(dict(ours.named_parameters()), path)  # which no two may share
+
+
+@pytest.mark.parametrize(
+    "change, error, words",
+    [
+        (
+            lambda x: x.pop("h.0.ln_2.bias"),
+            ValueError,
+            "the file has no tensor h.0.ln_2.bias",
+        ),
+        (
+            lambda x: x.update({"h.0.attn.more": torch.ones(2)}),
+            ValueError,
+            "no place for h.0.attn.more",
+        ),
+        (
+            lambda x: x.update({"h.0.mlp.c_fc.weight": torch.ones(768, 100)}),
+            RuntimeError,
+            "size mismatch for .*to_hidden.weight",
+        ),
+        (
+            lambda x: x.update({"h.2.ln_1.weight": torch.ones(768)}),
+            ValueError,
+            "the file has no tensor h.1.",
+        ),
+        (
+            lambda x: x.update({"h.1000000000000.ln_1.weight": torch.ones(768)}),
+            ValueError,
+            "the file has no tensor h.1.",
+        ),
+        (
+            lambda x: [x.pop(name) for name in [*x] if name.startswith("h.")],
+            ValueError,
+            "the file has no tensor h.0.",
+        ),
+    ],
+)
+def test_a_file_with_something_else_is_refused(tmp_path, change, error, words):
+    path = tmp_path / "model.safetensors"
+    saved(path)
+    state = load_file(path)
+    change(state)
+    save_file(state, path)
+    with pytest.raises(error, match=words):
+        load_gpt2(path, n_heads=12)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("n_heads", [4, 12, 24])
+def test_another_size_needs_its_heads_and_then_is_transformers(tmp_path, n_heads):
+    """A head need not have 64 features; the file alone doesn't tell."""
+    path = tmp_path / "model.safetensors"
+    theirs = saved(path, n_heads=n_heads)
+    with pytest.raises(ValueError, match="width 768 with 1 blocks .* give n_heads"):
+        load_gpt2(path)
+    tokens = random_tokens(2, 16, d_vocab=50)
+    found = load_gpt2(path, n_heads=n_heads)[0](tokens)
+    torch.testing.assert_close(found, theirs(tokens).logits, atol=1e-3, rtol=0)
+
+
+def test_the_four_sizes_have_their_published_heads():
+    """Radford et al. 2019, table 2; the heads are those of the released settings."""
+    published = [(768, 12, 12), (1024, 24, 16), (1280, 36, 20), (1600, 48, 25)]
+    for d_model, n_blocks, n_heads in published:
+        assert gpt2.n_heads_of(d_model, n_blocks) == n_heads
+    for d_model, n_blocks in ((768, 6), (1024, 12), (64, 2)):
+        with pytest.raises(ValueError, match=f"width {d_model} with {n_blocks} blocks"):
+            gpt2.n_heads_of(d_model, n_blocks)
+
+
+@torch.inference_mode()
+def test_an_output_matrix_of_its_own_is_kept(tmp_path):
+    path = tmp_path / "model.safetensors"
+    theirs = saved(path)
+    other = theirs.lm_head.weight + torch.randn(50, 768, generator=seeded(0))
+    theirs.lm_head.weight = torch.nn.Parameter(other)
+    save_file(load_file(path) | {"lm_head.weight": other.clone()}, path)
+    ours, _ = load_gpt2(path, n_heads=12)
+    assert not ours.config.tie_embeddings
+    tokens = random_tokens(2, 16, d_vocab=50)
+    expected = theirs(tokens).logits
+    torch.testing.assert_close(ours(tokens), expected, atol=1e-3, rtol=1e-5)
+
+
+def test_what_was_not_fetched_says_how(tmp_path, monkeypatch):
+    missing = dataclasses.replace(artifacts.GPT2, path=tmp_path / "none")
+    monkeypatch.setattr(artifacts, "GPT2", missing)
+    monkeypatch.setattr(gpt2, "GPT2", missing)
+    with pytest.raises(FileNotFoundError, match="python -m companion gpt2"):
+        load_gpt2()

@@ -1,0 +1,307 @@
+"""Weights laid out otherwise, against plain ones, the file and float64."""
+
+import copy
+
+import gguf
+import pytest
+import torch
+from common import random, random_tokens, seeded, shaken
+from torch import nn
+from torch.testing import assert_close
+
+import companion
+from companion import GPT, GPTConfig
+from companion.artifacts import SMOLLM2
+from companion.device import bfloat16_is_faster
+from companion.pretrained import quantized
+from companion.pretrained.quantized import (
+    PackedLinear,
+    PrepackedLinear,
+    in_blocks,
+    pack_weights,
+    prepack,
+)
+
+SMALL = {"d_vocab": 17, "context_length": 8, "d_model": 16, "n_heads": 4, "n_layers": 2}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("options", [{}, {"feed_forward": "gated", "bias": False}])
+def test_laid_out_to_decode_a_model_answers_the_same(options, dtype):
+    gpt = shaken(GPT(GPTConfig(**SMALL | options))).requires_grad_(False).to(dtype)
+    tokens = random_tokens(2, 7, d_vocab=17)
+    before = gpt(tokens), gpt(tokens[:1, :1])
+    assert prepack(gpt) is gpt
+    kinds = {type(layer) for layer in gpt.modules()} & {nn.Linear, PrepackedLinear}
+    fast = dtype == torch.float32 or bfloat16_is_faster("cpu")
+    is_laid_out = fast and torch.backends.mkldnn.is_available()
+    assert kinds == {PrepackedLinear if is_laid_out else nn.Linear}
+    close = {"atol": 1e-6, "rtol": 1e-5} if dtype == torch.float32 else {}
+    assert_close((gpt(tokens), gpt(tokens[:1, :1])), before, **close)
+
+
+def test_what_the_layout_is_not_for_stays_as_it_is():
+    gpt = prepack(GPT(GPTConfig(**SMALL)).double())
+    assert type(gpt.blocks[0].attention.to_queries) is nn.Linear
+
+
+def fields(raw: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Numbers (n 32), scale and low (n 1) of blocks (n 20), a byte at a time."""
+    scale, low = (
+        torch.tensor([[x] for x in raw[:, i : i + 2].flatten().tolist()])
+        .to(torch.uint8).view(-1, 2).view(torch.float16).float()
+        for i in (0, 2)
+    )  # fmt: skip
+    halves = [[b % 16 for b in x[4:]] + [b // 16 for b in x[4:]] for x in raw.tolist()]
+    return torch.tensor(halves), scale, low
+
+
+def test_the_file_s_own_blocks_are_found_again():
+    reader = gguf.GGUFReader(SMOLLM2.path)
+    for stored in reader.tensors:
+        if stored.name not in ("blk.0.attn_k.weight", "blk.29.ffn_gate.weight"):
+            continue
+        weight = torch.tensor(gguf.dequantize(stored.data, stored.tensor_type))
+        numbers, scales, lows = (x.flatten(0, 1) for x in in_blocks(weight, 4))
+        theirs = fields(torch.tensor(stored.data).view(-1, 20))
+        assert torch.equal(numbers, theirs[0].int())
+        assert_close(scales, theirs[1], rtol=2**-8, atol=0)  # bfloat16
+        off = lows + 8 * scales - (theirs[2] + 8 * theirs[1])
+        middle = (theirs[2] + 8 * theirs[1]).abs()
+        assert (off.abs() <= 2**-8 * (middle + theirs[1])).all()
+
+
+def heavy_tailed() -> torch.Tensor:
+    """Most weights small, a few very large."""
+    return random(48, 96) / random(48, 96, seed=1).abs().clamp(min=1e-3)
+
+
+# Means and deviations: ordinary, shifted, far from zero, all but equal, tiny, large.
+WEIGHTS = {
+    f"{mean} +- {deviation}": mean + deviation * random(48, 96)
+    for mean, deviation in [
+        (0, 1),
+        (0, 0.02),
+        (0.03, 0.02),
+        (1, 0.02),
+        (-3, 0.001),
+        (100, 1),
+        (1000, 1e-3),
+        (0, 1e-12),
+        (0, 1e12),
+    ]
+}
+WEIGHTS["heavy-tailed"] = heavy_tailed()
+WEIGHTS["all positive"] = random(48, 96).abs()
+WEIGHTS["equal"] = torch.full((48, 96), 0.3)
+WEIGHTS["equal but one"] = 0.3 + torch.eye(48, 96)
+
+
+def largest_scales(weight: torch.Tensor, n_bits: int) -> torch.Tensor:
+    """(o n 1): the scale of each block, at most, in float64."""
+    blocks = weight.double().unflatten(1, (-1, 32))
+    ranges = blocks.amax(-1, keepdim=True) - blocks.amin(-1, keepdim=True)
+    coarse = 2.0 ** (-10 if n_bits == 4 else -20) * blocks.abs().amax(-1, keepdim=True)
+    return (1 + 2**-6) * ranges / (2**n_bits - 1) + coarse
+
+
+@pytest.mark.parametrize("n_bits", [4, 8])
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_no_weight_is_off_by_more_than_half_a_stored_scale(kind, n_bits):
+    weight = WEIGHTS[kind]
+    numbers, scales, lows = (x.double() for x in in_blocks(weight, n_bits))
+    assert torch.equal(scales, scales.bfloat16().double())
+    assert (scales <= largest_scales(weight, n_bits)).all()
+    assert numbers.min() >= 0 and numbers.max() < 2**n_bits
+    blocks = weight.double().unflatten(1, (-1, 32))
+    off = (scales * numbers + lows - blocks).abs()
+    assert (off <= scales / 2 + 2**-22 * blocks.abs()).all()  # float32's own rounding
+
+
+@pytest.mark.parametrize("n_bits", [4, 8])
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_differences_of_weights_come_out_of_the_kernel_to_half_a_scale_each(
+    kind, n_bits
+):
+    """x takes a weight of one block from one of the next; what is common goes out.
+
+    So the kernel's rounding of its products to bfloat16 is small beside the scales.
+    """
+    weight = WEIGHTS[kind]
+    x = torch.eye(96) - torch.eye(96).roll(32, 1)
+    expected = x.double() @ weight.double().T
+    halves = largest_scales(weight, n_bits).expand(-1, -1, 32).flatten(1) / 2
+    allowed = x.abs().double() @ halves.T
+    parts = 32 * allowed if n_bits == 8 else 0  # of 8 bits each product is rounded
+    rounding = 2**-8 * (expected.abs() + parts) + 2**-22 * weight.abs().max()
+    found = PackedLinear(weight, n_bits=n_bits)(x).double()
+    assert ((found - expected).abs() <= allowed + rounding).all()
+
+
+@pytest.mark.parametrize("n_bits", [4, 8])
+def test_each_weight_comes_out_of_the_kernel_where_it_was(n_bits):
+    """Each input alone gives a column of the weight, to its step and bfloat16."""
+    weight = torch.randn(48, 96, generator=seeded(0))
+    layer = PackedLinear(weight, n_bits=n_bits)
+    assert layer.packed.nbytes == 48 * 96 * n_bits // 8
+    blocks = weight.unflatten(1, (-1, 32))
+    step = (blocks.amax(-1) - blocks.amin(-1)) / (2**n_bits - 1)
+    allowed = step.repeat_interleave(32, 1) / 2 + 2**-7 * blocks.abs().max()
+    assert ((layer(torch.eye(96)).T - weight).abs() <= allowed).all()
+
+
+@pytest.mark.parametrize("n_bits", [4, 8])
+@pytest.mark.parametrize("n_out", [64, 57])
+def test_a_layer_is_float64_s_with_the_rounded_weights(n_bits, n_out):
+    """Also where the outputs don't come in sixteens."""
+    weight = torch.randn(n_out, 128, generator=seeded(1))
+    bias = torch.randn(n_out, generator=seeded(3))
+    numbers, scales, lows = in_blocks(weight, n_bits)
+    rounded = (numbers * scales + lows).flatten(1).double()
+    layer = PackedLinear(weight, bias, n_bits)
+    for shape in ((128,), (1, 1, 128), (3, 5, 128)):
+        x = torch.randn(shape, generator=seeded(2))
+        wanted = x.double() @ rounded.T + bias
+        found = layer(x)
+        assert found.dtype == torch.float32 and found.shape == wanted.shape
+        assert (found - wanted).norm() < 0.01 * wanted.norm()
+    half = PackedLinear(weight, bias.bfloat16(), n_bits)
+    assert half(x.bfloat16()).dtype == torch.bfloat16
+
+
+def pack(model: GPT) -> GPT:
+    """`pack_weights`; where the kernel is missing, it must say so."""
+    if quantized.kernel_is_here():
+        return pack_weights(model)
+    with pytest.warns(UserWarning, match="run unpacked"):
+        return pack_weights(model)
+
+
+def test_a_block_of_equal_weights_is_kept():
+    weight = torch.full((16, 32), 0.5)
+    assert torch.equal(PackedLinear(weight)(torch.eye(32)), weight.T)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_x_may_lie_in_memory_as_it_likes(dtype):
+    layer = PackedLinear(random(48, 64))
+    x = random(6, 64, seed=1).to(dtype)
+    expected = layer(x)
+    assert torch.equal(layer(x.T.contiguous().T), expected)
+    assert torch.equal(layer(x.repeat(1, 2)[:, :64]), expected)
+    assert torch.equal(
+        layer(x.view(2, 3, 64).transpose(0, 1)), layer(x).view(2, 3, 48).transpose(0, 1)
+    )
+    assert layer(x[:0]).shape == (0, 48)
+
+
+def test_what_the_kernel_has_no_blocks_for_is_refused():
+    with pytest.raises(ValueError, match=r"\(16, 40\); the kernel wants"):
+        PackedLinear(torch.zeros(16, 40))
+    with pytest.raises(ValueError, match="n_bits is 5"):
+        PackedLinear(torch.zeros(16, 32), n_bits=5)
+    with pytest.raises(RuntimeError):
+        PackedLinear(torch.zeros(16, 32))(torch.zeros(2, 64))
+
+
+@torch.no_grad()
+def test_a_model_is_packed_whatever_its_vocabulary_and_its_biases():
+    """GPT-2's own 50,257 tokens don't come in sixteens, and its layers have biases."""
+    config = GPTConfig(d_vocab=50_257, context_length=16, d_model=96, n_layers=1)
+    model = shaken(GPT(config), 0.02)
+    tokens, twin = random_tokens(2, 9, d_vocab=50_257), copy.deepcopy(model)
+    for name, x in twin.named_modules():
+        if quantized.kernel_is_here() and isinstance(x, nn.Linear):
+            numbers, scales, lows = in_blocks(x.weight, 8 if "un" in name else 4)
+            x.weight = nn.Parameter((numbers * scales + lows).flatten(1))
+    expected, packed = twin(tokens), pack(model)
+    assert packed is model
+    if quantized.kernel_is_here():
+        assert not any(isinstance(x, nn.Linear) for x in model.modules())
+        assert model.unembedding.n_bits == 8
+        assert model.blocks[0].feed_forward.to_hidden.n_bits == 4
+    assert (packed(tokens) - expected).norm() < 0.02 * expected.norm()
+
+
+@torch.no_grad()
+def test_a_layer_that_does_not_come_in_blocks_stays_as_it_is():
+    config = GPTConfig(
+        d_vocab=11, context_length=9, d_model=64, d_hidden=40, n_heads=2, n_layers=1
+    )
+    layer = pack(shaken(GPT(config))).blocks[0].feed_forward
+    kind = PackedLinear if quantized.kernel_is_here() else nn.Linear
+    assert isinstance(layer.to_hidden, kind)
+    assert isinstance(layer.to_output, nn.Linear)
+
+
+class Doubled(nn.Linear):
+    """A linear layer that computes something else."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize("change", [prepack, lambda model: pack(model)])
+def test_a_layer_that_computes_something_else_stays_as_it_is(change):
+    model = shaken(GPT(GPTConfig(**SMALL | {"d_model": 64})), 0.05)
+    model.blocks[0].attention.to_output = Doubled(64, 64)
+    assert type(change(model).blocks[0].attention.to_output) is Doubled
+
+
+def test_weights_that_are_not_on_the_cpu_stay_as_they_are():
+    with torch.device("meta"):
+        model = GPT(GPTConfig(**SMALL | {"d_model": 64}))
+    with pytest.warns(UserWarning, match="run unpacked"):
+        assert type(pack_weights(model).unembedding) is nn.Linear
+
+
+@pytest.mark.parametrize("change", [prepack, lambda model: pack(model)])
+def test_no_gradient_is_lost_in_silence(change):
+    """By itself nothing is trained; what is asked to be has no way through a layer."""
+    model = change(GPT(GPTConfig(**SMALL | {"d_model": 64})))
+    if not {type(x) for x in model.modules()} & {PrepackedLinear, PackedLinear}:
+        pytest.skip("no such layers here")
+    tokens = random_tokens(2, 7, d_vocab=17)
+    assert not any(x.requires_grad for x in model.parameters())
+    assert not model(tokens).requires_grad
+    model.requires_grad_(True)
+    with pytest.raises(ValueError, match="needs a gradient.*train the model before"):
+        model(tokens)
+    with torch.no_grad():
+        model(tokens)
+
+
+def test_a_laid_out_model_is_not_saved_in_part():
+    model = prepack(GPT(GPTConfig(**SMALL)))
+    if type(model.unembedding) is nn.Linear:
+        pytest.skip("nothing is laid out here")
+    with pytest.raises(
+        ValueError, match="to_queries.weight is laid out.*save the model"
+    ):
+        model.state_dict()
+
+
+@torch.no_grad()
+def test_the_published_model_packed_loses_nothing(loaded):
+    """256 tokens of Shakespeare, and the same through a cache."""
+    model, tokenizer = loaded
+    text = companion.tiny_shakespeare()[:2000]
+    tokens = torch.tensor(tokenizer.encode(text))[None, :257]
+    packed = pack(copy.deepcopy(model))
+    losses = [
+        companion.next_token_loss(x(tokens[:, :-1]), tokens[:, 1:]).item()
+        for x in (model, packed)
+    ]
+    assert abs(losses[0] - losses[1]) < 0.01, losses
+    logits, cache = packed(tokens[:, :40]), packed.new_cache(64)
+    parts = [packed(part, cache) for part in tokens[:, :40].split([30, 1, 9], 1)]
+    assert (torch.cat(parts, 1) - logits).norm() < 0.02 * logits.norm()
+
+
+def test_without_the_kernel_the_weights_run_unpacked_and_it_says_so(monkeypatch):
+    monkeypatch.setattr(quantized, "kernel_is_here", lambda: False)
+    config = GPTConfig(d_vocab=96, context_length=9, d_model=64, n_heads=4, n_layers=1)
+    model = GPT(config, seeded(0))
+    before = model(torch.arange(9)[None])
+    with pytest.warns(UserWarning, match="run unpacked"):
+        assert torch.equal(pack_weights(model)(torch.arange(9)[None]), before)
