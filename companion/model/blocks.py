@@ -7,41 +7,51 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..inputs import check_name, check_whole
+from .attention import Store
+from .positions import Rope
+
+# What a block reads beside its own text: features (b s c), or the keys and values that
+# were made of them; and the mask of what it may read there.
+Context = tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]
 
 
 class LayerNorm(nn.Module):
-    """(... c) shifted to mean 0 and scaled to variance 1 over c, then gain and bias.
+    """Shifts x (... c) to mean 0, scales it to variance 1 over c; then gain and bias.
 
-    Ba et al. 2016, eq. 4. The variance is the biased one; eps is inside the root.
+    The variance is the biased one; eps is inside the root. Ba et al. 2016, eq. 4.
     """
 
     def __init__(self, d_model: int, bias: bool = True, eps: float = 1e-5):
         super().__init__()
-        self.d_model, self.eps = d_model, eps
+        self.d_model = d_model
+        self.eps = eps
         self.gain = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns (... c)."""
         return F.layer_norm(x, (self.d_model,), self.gain, self.bias, self.eps)
 
 
 class RMSNorm(nn.Module):
-    """(... c) divided by the root of its mean square over c, times a gain.
+    """Divides x (... c) by the root of its mean square over c; then a gain.
 
-    Zhang and Sennrich 2019, eq. 4. No mean is taken off and nothing is added.
+    No mean is taken off and nothing is added. Zhang and Sennrich 2019, eq. 4.
     """
 
     def __init__(self, d_model: int, eps: float = 1e-5):
         super().__init__()
-        self.d_model, self.eps = d_model, eps
+        self.d_model = d_model
+        self.eps = eps
         self.gain = nn.Parameter(torch.ones(d_model))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns (... c)."""
         return F.rms_norm(x, (self.d_model,), self.gain, self.eps)
 
 
 def squared_relu(x: Tensor) -> Tensor:
-    """max(x, 0)². So et al. 2021 (Primer)."""
+    """Squares what is positive: max(x, 0)². So et al. 2021 (Primer)."""
     return torch.relu(x).square()
 
 
@@ -57,12 +67,19 @@ NORMS = {"layer": LayerNorm, "rms": lambda d_model, bias: RMSNorm(d_model)}
 
 
 class FeedForward(nn.Module):
-    """(b t c) through a wider hidden layer and back, each position by itself.
+    """Takes x (b t c) through a wider hidden layer and back, each position by itself.
 
-    Vaswani et al. 2017, eq. 2, with any of ACTIVATIONS.
+    `d_hidden`: the width, 4 · d_model if it is None. Raises ValueError for a size that
+    is not positive or a name that is none of ACTIVATIONS. Vaswani et al. 2017, eq. 2.
     """
 
-    def __init__(self, d_model: int, d_hidden=None, activation="gelu", bias=True):
+    def __init__(
+        self,
+        d_model: int,
+        d_hidden: int | None = None,
+        activation: str = "gelu",
+        bias: bool = True,
+    ):
         super().__init__()
         d_hidden = 4 * d_model if d_hidden is None else d_hidden
         check_whole(d_model=d_model, d_hidden=d_hidden)
@@ -72,22 +89,31 @@ class FeedForward(nn.Module):
         self.to_output = nn.Linear(d_hidden, d_model, bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns (b t c)."""
         return self.to_output(self.activation(self.to_hidden(x)))
 
 
 class GatedFeedForward(FeedForward):
-    """A hidden layer of which each feature is multiplied by a gate, itself made of x.
+    """Multiplies each feature of the hidden layer by a gate, itself made of x.
 
     The activated branch is the gate: with SiLU this is SwiGLU, as in Llama.
     Shazeer 2020, eq. 6.
     """
 
-    def __init__(self, d_model: int, d_hidden=None, activation="silu", bias=True):
+    def __init__(
+        self,
+        d_model: int,
+        d_hidden: int | None = None,
+        activation: str = "silu",
+        bias: bool = True,
+    ):
         super().__init__(d_model, d_hidden, activation, bias)
         self.to_gate = nn.Linear(d_model, self.to_hidden.out_features, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.to_output(self.activation(self.to_gate(x)) * self.to_hidden(x))
+        """Returns (b t c)."""
+        gate = self.activation(self.to_gate(x))
+        return self.to_output(gate * self.to_hidden(x))
 
 
 FEED_FORWARDS = {"plain": FeedForward, "gated": GatedFeedForward}
@@ -97,40 +123,75 @@ class Block(nn.Module):
     """Attention, then feed-forward, each added to what came in: (b t c) -> (b t c).
 
     Pre-norm: a branch reads the norm of x (Radford et al. 2019, section 2.3). With
-    `cross_attention`, and a third norm for it, the block reads a context between its
-    two branches: ((keys, values), mask), as `GPT.project_context` makes
-    it. `how` is attention's `mask`, `rope` and `store`.
-    Raises ValueError unless each branch has a norm.
+    `cross_attention` the block reads a context between its two branches, and has a
+    norm for that too. `norms` are in the order of the branches.
+    Raises ValueError unless each branch has a norm. Chapter 04.
     """
 
     def __init__(
-        self, attention, feed_forward, norms, dropout=0.0, cross_attention=None
+        self,
+        attention: nn.Module,
+        feed_forward: nn.Module,
+        norms: tuple[nn.Module, ...],
+        dropout: float = 0.0,
+        cross_attention: nn.Module | None = None,
     ):
         super().__init__()
-        if len(norms) != (n := 2 if cross_attention is None else 3):
-            raise ValueError(f"{len(norms)} norms for {n} branches; each has one")
-        self.attention, self.feed_forward = attention, feed_forward
-        self.attention_norm, *between, self.feed_forward_norm = norms
+        n_branches = 2 if cross_attention is None else 3
+        if len(norms) != n_branches:
+            raise ValueError(
+                f"{len(norms)} norms for {n_branches} branches; each has one"
+            )
+
+        self.attention = attention
+        self.feed_forward = feed_forward
+        self.attention_norm = norms[0]
+        self.feed_forward_norm = norms[-1]
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
         self.cross_attention = cross_attention
-        self.cross_attention_norm = between[0] if between else None
+        self.cross_attention_norm = None if cross_attention is None else norms[1]
 
-    def forward(self, x: Tensor, context: tuple | None = None, **how) -> Tensor:
-        x = x + self.dropout(self.attention(self.attention_norm(x), **how))
+    def forward(
+        self,
+        x: Tensor,
+        context: Context | None = None,
+        *,
+        mask: Tensor | str | None = None,
+        rope: Rope | None = None,
+        store: Store | None = None,
+    ) -> Tensor:
+        """Returns (b t c). `mask`, `rope` and `store` are those of the attention.
+
+        The context is what `GPT.project_context` makes for this block.
+        """
+        normed = self.attention_norm(x)
+        attended = self.attention(normed, mask=mask, rope=rope, store=store)
+        x = x + self.dropout(attended)
         if self.cross_attention is not None:
-            read, mask = context
-            asked = self.cross_attention_norm(x)
-            x = x + self.dropout(self.cross_attention(asked, read, mask=mask))
+            source, source_mask = context
+            normed = self.cross_attention_norm(x)
+            attended = self.cross_attention(normed, source, mask=source_mask)
+            x = x + self.dropout(attended)
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
 
 
 class PostNormBlock(Block):
     """A block whose norms follow the additions. Vaswani et al. 2017, section 3.1."""
 
-    def forward(self, x: Tensor, context: tuple | None = None, **how) -> Tensor:
-        x = self.attention_norm(x + self.dropout(self.attention(x, **how)))
+    def forward(
+        self,
+        x: Tensor,
+        context: Context | None = None,
+        *,
+        mask: Tensor | str | None = None,
+        rope: Rope | None = None,
+        store: Store | None = None,
+    ) -> Tensor:
+        """Returns (b t c). `mask`, `rope` and `store` are those of the attention."""
+        attended = self.attention(x, mask=mask, rope=rope, store=store)
+        x = self.attention_norm(x + self.dropout(attended))
         if self.cross_attention is not None:
-            read, mask = context
-            x = x + self.dropout(self.cross_attention(x, read, mask=mask))
-            x = self.cross_attention_norm(x)
+            source, source_mask = context
+            attended = self.cross_attention(x, source, mask=source_mask)
+            x = self.cross_attention_norm(x + self.dropout(attended))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))

@@ -22,11 +22,14 @@ from .positions import CAUSAL, Place
 
 
 class Cache:
-    """What the five share. By itself it stores nothing: the place of a whole text."""
+    """What the five share. By itself it stores nothing: the place of a whole text.
+
+    Chapter 07.
+    """
 
     n_seen: int | Tensor = 0
     capacity: float = math.inf
-    kept: dict[int, tuple[Tensor, ...]]  # keys and values by layer
+    layers: dict[int, tuple[Tensor, ...]]  # each layer's keys and values
 
     def __len__(self) -> int:
         return self.n_seen
@@ -34,49 +37,55 @@ class Cache:
     def place(
         self,
         n_new: int,
-        device=None,
-        causal=True,
-        mask=None,
-        n_streams=None,
-        n_layers=None,
+        device: torch.device | str | None = None,
+        causal: bool = True,
+        mask: Tensor | None = None,
+        n_streams: int | None = None,
+        n_layers: int | None = None,
     ) -> Place:
-        """Where the next `n_new` tokens and all keys stand, and who may see whom.
+        """Says where the next `n_new` tokens and all keys stand, and who may see whom.
 
-        Raises ValueError beyond the capacity, for a mask that does not fit, and where
-        the cache holds other than `n_layers`. `n_streams` is a ragged cache's to check.
+        Returns queries (t), keys (s) and a mask (... t s). Raises ValueError beyond the
+        capacity, for a mask that does not fit, and where the cache holds other than
+        `n_layers`. `n_streams` is a ragged cache's to check.
         """
         end = self.n_seen + n_new
         if end > self.capacity:
             raise too_long(n_new, self.n_seen, self.capacity)
         if not self.n_seen:
-            self.kept = {}  # without what a pass that failed has left
-        elif n_layers not in (None, len(self.kept)):
-            raise other_layers(self.kept, n_layers)
+            self.layers = {}  # without what a pass that failed has left
+        elif n_layers not in (None, len(self.layers)):
+            raise other_layers(self.layers, n_layers)
 
         queries = torch.arange(self.n_seen, end, device=device)
         keys = torch.arange(end, device=device)
-        seen = None
+
+        # One token may see all keys; of several, none sees a later one.
+        allowed = None
         if causal and n_new > 1:
-            seen = keys <= queries[:, None] if self.n_seen else CAUSAL
+            allowed = keys <= queries[:, None] if self.n_seen else CAUSAL
         if mask is not None:
-            seen = both(seen, mask, n_new, end)
-        return Place(queries, keys, seen)
+            allowed = combine_masks(allowed, mask, n_new, end)
+        return Place(queries, keys, allowed)
 
     def reorder(self, rows: Tensor) -> None:
-        """Let row i of the batch continue what `rows[i]` held, as beams do."""
-        self.kept = self.reordered(rows)
+        """Lets row i of the batch continue what `rows[i]` held, as beams do.
+
+        Raises ValueError for rows that are not integers (b) within the streams.
+        """
+        self.layers = self.reordered(rows)
 
     def reordered(self, rows: Tensor) -> dict[int, tuple[Tensor, ...]]:
-        """What `kept` will be: all of it is built before any of it is assigned."""
+        """Returns what `layers` will be: all is built before any of it is assigned."""
         check_tensor("integers", "b", rows=rows)
-        kept = {}
+        layers = {}
         with ordinary_tensors():
-            for layer, tensors in self.kept.items():
+            for layer, tensors in self.layers.items():
                 n = len(tensors[0])
                 if rows.is_cpu and bool(((rows < 0) | (rows >= n)).any()):
                     raise ValueError(f"rows {rows.tolist()} are not within {n}")
-                kept[layer] = tuple(x[rows] for x in tensors)
-        return kept
+                layers[layer] = tuple(x[rows] for x in tensors)
+        return layers
 
 
 @contextmanager
@@ -88,26 +97,30 @@ def ordinary_tensors() -> Iterator[None]:
 
 
 def zeros(like: Tensor, *shape: int) -> Tensor:
-    """Room for what is like a tensor, to be written to in any mode."""
+    """Returns zeros, of a tensor's type and device, that any mode may write to."""
     with ordinary_tensors():
         return like.new_zeros(shape)
 
 
 def too_long(n_new: int, n_seen: int, capacity: float) -> ValueError:
-    """What to say where a cache has no room for a pass."""
-    more = f"{n_new} more positions after {n_seen}"
-    return ValueError(f"{more} exceed the cache's capacity ({capacity})")
+    """What to say where a pass exceeds a cache's capacity. Returns the error."""
+    return ValueError(
+        f"{n_new} more positions after {n_seen} exceed the cache's capacity"
+        f" ({capacity})"
+    )
 
 
-def other_layers(kept: dict, n_layers: int) -> ValueError:
-    """What to say where the cache was filled by a deeper model, or a flatter one."""
-    held = f"the cache holds {len(kept)} layers, the model has {n_layers}"
-    return ValueError(f"{held}; a cache serves one model")
+def other_layers(layers: dict[int, tuple[Tensor, ...]], n_layers: int) -> ValueError:
+    """What to say where a deeper or flatter model filled it. Returns the error."""
+    return ValueError(
+        f"the cache holds {len(layers)} layers, the model has {n_layers}; a cache"
+        " serves one model"
+    )
 
 
-def other_keys(held: Tensor, new: Tensor) -> ValueError:
-    """What to say where the new keys (b h t d) are not like those that are held."""
-    b, h, _, d = held.shape
+def other_keys(stored: Tensor, new: Tensor) -> ValueError:
+    """What to say where new keys (b h t d) are unlike the stored. Returns the error."""
+    b, h, _, d = stored.shape
     new_b, new_h, _, new_d = new.shape
     if b != new_b:
         return ValueError(f"the cache holds {b} streams, not {new_b}")
@@ -117,12 +130,13 @@ def other_keys(held: Tensor, new: Tensor) -> ValueError:
     )
 
 
-def both(
-    seen: Tensor | str | None, mask: Tensor, n_queries: int, n_keys: int
+def combine_masks(
+    allowed: Tensor | str | None, mask: Tensor, n_queries: int, n_keys: int
 ) -> Tensor:
-    """What a place and a further mask (... t s) both allow.
+    """Joins a place's mask and a further one (... t s). Returns what both allow.
 
-    The mask has a row for each query and a column for each position, or one for all.
+    The further mask has a row for each query and a column for each position, or one
+    for all. Raises ValueError for another.
     """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         raise ValueError(f"mask is {shown(mask)}; it must be bool, True = may attend")
@@ -132,56 +146,72 @@ def both(
             f"mask {tuple(mask.shape)} does not fit {n_queries} queries and {n_keys}"
             " keys, one a position so far"
         )
-    if seen is None:
+
+    if allowed is None:
         return table
-    if isinstance(seen, str):
-        seen = causal_mask(n_keys, device=mask.device)
-    return seen & table
+    if isinstance(allowed, str):  # "causal", which is the only one
+        allowed = causal_mask(n_keys, device=mask.device)
+    return allowed & table
 
 
 class ConcatenatingCache(Cache):
-    """Grows by `torch.cat`: the plainest, but each append copies all that is stored."""
+    """Grows by `torch.cat`: the plainest, but each append copies all that is stored.
+
+    Chapter 07.
+    """
 
     def __init__(self):
-        self.kept = {}
+        self.layers = {}
 
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple:
-        """Store a layer's keys and values (b h t d); return all of them (b h s d)."""
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Stores a layer's keys and values (b h t d). Returns all of them (b h s d).
+
+        Raises ValueError for keys of another model or number of streams.
+        """
         if self.n_seen:
-            old_keys, old_values = self.kept[layer]
+            old_keys, old_values = self.layers[layer]
             b, h, _, d = keys.shape
             if old_keys.shape != (b, h, old_keys.shape[-2], d):
                 raise other_keys(old_keys, keys)
             keys = torch.cat([old_keys[..., : self.n_seen, :], keys], -2)
             values = torch.cat([old_values[..., : self.n_seen, :], values], -2)
-        self.kept[layer] = keys, values
+        self.layers[layer] = (keys, values)
         return keys, values
 
 
 class PreallocatedCache(Cache):
-    """Room for `capacity` positions: an append writes in place and returns views."""
+    """Room for `capacity` positions: an append writes in place and returns views.
+
+    Chapter 07.
+    """
 
     def __init__(self, capacity: int):
         check_whole(capacity=capacity)
-        self.capacity, self.kept = capacity, {}
+        self.capacity = capacity
+        self.layers = {}
 
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple:
-        """Store a layer's keys and values (b h t d); return all of them (b h s d)."""
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Stores a layer's keys and values (b h t d). Returns all of them (b h s d).
+
+        Raises ValueError for keys of another model or number of streams.
+        """
         b, h, t, d = keys.shape
-        shape = b, h, self.capacity, d
+        shape = (b, h, self.capacity, d)
         if not self.n_seen:
-            self.kept[layer] = zeros(keys, *shape), zeros(values, *shape)
-        all_keys, all_values = self.kept[layer]
+            self.layers[layer] = (zeros(keys, *shape), zeros(values, *shape))
+        all_keys, all_values = self.layers[layer]
         if all_keys.shape != shape:
             raise other_keys(all_keys, keys)
-        start, end = self.n_seen, self.n_seen + t
+
+        start = self.n_seen
+        end = start + t
         all_keys[..., start:end, :] = keys
         all_values[..., start:end, :] = values
         return all_keys[..., :end, :], all_values[..., :end, :]
 
 
 class Int8Cache(Cache):
-    """One byte a number: each key and value is kept as 8-bit integers and one scale.
+    """One byte a number: a key or value is stored as 8-bit integers and one scale.
 
     The scale is the vector's largest magnitude / 127, so that no number is off by more
     than half of it. What `append` returns is multiplied out again. Dettmers et al.
@@ -190,32 +220,42 @@ class Int8Cache(Cache):
 
     def __init__(self, capacity: int):
         check_whole(capacity=capacity)
-        self.capacity, self.kept = capacity, {}
+        self.capacity = capacity
+        self.layers = {}
 
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple:
-        """Store a layer's keys and values (b h t d); return all (b h s d), rounded."""
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Stores a layer's keys and values (b h t d). Returns all (b h s d), rounded.
+
+        Raises ValueError for keys of another model or number of streams.
+        """
+        # A layer is four tensors: integers (b h s d) and scales (b h s 1) of each.
         b, h, t, d = keys.shape
-        new = *quantize(keys), *quantize(values)  # integers and scales of each
+        new_tensors = (*quantize(keys), *quantize(values))
         if not self.n_seen:
-            room = b, h, self.capacity
-            self.kept[layer] = tuple(zeros(x, *room, x.shape[-1]) for x in new)
-        kept = self.kept[layer]
-        if kept[0].shape != (b, h, self.capacity, d):
-            raise other_keys(kept[0], keys)
-        start, end = self.n_seen, self.n_seen + t
-        for held, x in zip(kept, new, strict=True):
-            held[..., start:end, :] = x
+            self.layers[layer] = tuple(
+                zeros(x, b, h, self.capacity, x.shape[-1]) for x in new_tensors
+            )
+        buffers = self.layers[layer]
+        if buffers[0].shape != (b, h, self.capacity, d):
+            raise other_keys(buffers[0], keys)
 
-        integers, scales, value_integers, value_scales = (x[..., :end, :] for x in kept)
-        all_keys = (integers * scales).to(keys.dtype)
-        all_values = (value_integers * value_scales).to(values.dtype)
-        return all_keys, all_values
+        start = self.n_seen
+        end = start + t
+        for buffer, new in zip(buffers, new_tensors, strict=True):
+            buffer[..., start:end, :] = new
+
+        # Multiply out again.
+        keys_int8, key_scales, values_int8, value_scales = buffers
+        all_keys = keys_int8[..., :end, :] * key_scales[..., :end, :]
+        all_values = values_int8[..., :end, :] * value_scales[..., :end, :]
+        return all_keys.to(keys.dtype), all_values.to(values.dtype)
 
 
 def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x (... d) as 8-bit integers (... d) times scales (... 1), to half a scale.
+    """Rounds x (... d) to 8-bit integers times a scale, off by half a scale at most.
 
-    A vector of zeros keeps the scale 0. Raises ValueError for what is not floats.
+    Returns integers (... d) and scales (... 1); a vector of zeros has the scale 0.
+    Raises ValueError for what is not floats. Dettmers et al. 2022, section 2.1.
     """
     check_tensor("floats", "... d", x=x)
     x = x.float()

@@ -10,75 +10,123 @@ from .cache import Cache
 from .gpt import GPT, GPTConfig, evaluating
 
 # The base model of Vaswani et al. 2017, table 3, for an `EncoderDecoder`.
-SIZES = {"d_vocab": 37_000, "context_length": 512, "d_model": 512}
-SIZES |= {"n_heads": 8, "n_layers": 6, "dropout": 0.1}
-PARTS = {"positions": "sinusoidal", "activation": "relu"}
-TRANSFORMER_BASE = GPTConfig(**SIZES, **PARTS, pre_norm=False, scale_embeddings=True)
+TRANSFORMER_BASE = GPTConfig(
+    d_vocab=37_000,
+    context_length=512,
+    d_model=512,
+    n_heads=8,
+    n_layers=6,
+    positions="sinusoidal",
+    activation="relu",
+    pre_norm=False,
+    scale_embeddings=True,
+    dropout=0.1,
+)
 
 
 class EncoderDecoder(nn.Module):
     """The Transformer of 2017: source (b s) and target (b t) -> logits (b t v).
 
-    `lengths` (b) says how much of each source is no padding; the target needs none: its
-    causal mask hides what comes later, padding too. d_source: the source's vocabulary,
-    d_vocab if it is None; shared: both stacks have one embedding. Raises ValueError for
-    an empty or too long source, and to share an embedding between two vocabularies.
+    d_source: the source's vocabulary, d_vocab if it is None; shared: both stacks have
+    one embedding. Raises ValueError to share an embedding between two vocabularies.
     Vaswani et al. 2017.
     """
 
     def __init__(
-        self, config=TRANSFORMER_BASE, generator=None, *, d_source=None, shared=False
+        self,
+        config: GPTConfig = TRANSFORMER_BASE,
+        generator: torch.Generator | None = None,
+        *,
+        d_source: int | None = None,
+        shared: bool = False,
     ):
         super().__init__()
         if shared and d_source not in (None, config.d_vocab):
-            sizes = f"the source has {d_source} tokens, the target {config.d_vocab}"
-            raise ValueError(f"an embedding can't be shared: {sizes}")
+            raise ValueError(
+                f"an embedding can't be shared: the source has {d_source} tokens, the"
+                f" target {config.d_vocab}"
+            )
         self.config = config
-        source = config if d_source is None else replace(config, d_vocab=d_source)
-        self.encoder = GPT(source, generator, causal=False)
+        source_config = config
+        if d_source is not None:
+            source_config = replace(config, d_vocab=d_source)
+
+        self.encoder = GPT(source_config, generator, causal=False)
         self.decoder = GPT(config, generator, cross=True)
         if shared:
             self.encoder.embedding.weight = self.decoder.embedding.weight
 
-    def encode(self, source: Tensor, lengths=None) -> tuple[Tensor, Tensor]:
-        """source (b s) -> features (b s c) and the mask of its tokens (b 1 1 s)."""
+    def encode(
+        self, source: Tensor, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Turns source (b s) into features (b s c). Returns them and the tokens' mask.
+
+        `lengths` (b) says how much of each source is no padding; the mask (b 1 1 s) is
+        True there. Raises ValueError for a source that is empty or too long.
+        """
         b, n = source.shape
-        lengths = torch.full((b,), n) if lengths is None else lengths
+        if lengths is None:
+            lengths = torch.full((b,), n)
         if len(lengths) != b:
             raise ValueError(f"{len(lengths)} lengths for {b} sources")
         if n == 0 or (lengths.is_cpu and lengths.min() < 1):
             raise ValueError(f"a source is empty: lengths are {lengths.tolist()}")
         if n > self.config.context_length:
-            longest = self.config.context_length
             raise ValueError(
-                f"the source has {n} tokens, the context_length is {longest}"
+                f"the source has {n} tokens, the context_length is"
+                f" {self.config.context_length}"
             )
+
         mask = padding_mask(lengths, n).to(source.device)
         return self.encoder(source, mask=mask), mask
 
-    def forward(self, source: Tensor, target: Tensor, lengths=None) -> Tensor:
+    def forward(
+        self, source: Tensor, target: Tensor, lengths: Tensor | None = None
+    ) -> Tensor:
+        """Returns the logits (b t v) after every token of the target (b t).
+
+        `lengths` (b) says how much of each source (b s) is no padding. The target needs
+        none: its causal mask hides what comes later, padding too. Raises ValueError as
+        `encode` does, and for another number of sources than targets.
+        """
         if len(source) != len(target):
             raise ValueError(f"{len(source)} sources for {len(target)} targets")
         features, mask = self.encode(source, lengths)
-        return self.decoder(
-            target, context=self.decoder.project_context(features, mask)
-        )
+        context = self.decoder.project_context(features, mask)
+        return self.decoder(target, context=context)
 
-    def read(self, source: Tensor, lengths=None) -> "ConditionedDecoder":
-        """The decoder with the sources (b s) read: for `generate` and `beam_search`."""
+    def read(
+        self, source: Tensor, lengths: Tensor | None = None
+    ) -> "ConditionedDecoder":
+        """Encodes sources (b s) once. Returns a decoder for `generate`, `beam_search`."""
         return ConditionedDecoder(self, source, lengths)
 
 
 class ConditionedDecoder(nn.Module):
-    """A decoder and what it reads, encoded once; called like a GPT."""
+    """A decoder and the sources (b s) that it reads, encoded once; called like a GPT.
 
-    def __init__(self, model: EncoderDecoder, source: Tensor, lengths=None):
+    Raises ValueError as `EncoderDecoder.encode` does.
+    """
+
+    def __init__(
+        self, model: EncoderDecoder, source: Tensor, lengths: Tensor | None = None
+    ):
         super().__init__()
-        self.config, self.decoder = model.config, model.decoder
+        self.config = model.config
+        self.decoder = model.decoder
         self.new_cache = model.decoder.new_cache
         with evaluating(model), torch.no_grad():
-            self.context = self.decoder.project_context(*model.encode(source, lengths))
+            features, mask = model.encode(source, lengths)
+            self.context = self.decoder.project_context(features, mask)
         self.training = model.training
 
-    def forward(self, tokens: Tensor, cache: Cache | None = None, **how) -> Tensor:
-        return self.decoder(tokens, cache, context=self.context, **how)
+    def forward(
+        self,
+        tokens: Tensor,
+        cache: Cache | None = None,
+        *,
+        last: int | Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the logits (b t v) after tokens (b t): `GPT.forward`, with a context."""
+        return self.decoder(tokens, cache, last=last, mask=mask, context=self.context)

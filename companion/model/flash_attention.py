@@ -8,23 +8,26 @@ import math
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from ..inputs import check_tensor, check_whole, shown
 
 
-def check_mask(mask) -> None:
-    """Raise ValueError unless it is a tensor of bool, or of floats to be added."""
+def check_mask(mask: Tensor) -> None:
+    """Raises ValueError unless it is a tensor of bool, or of floats to be added."""
     if isinstance(mask, Tensor):
         if mask.dtype == torch.bool or mask.is_floating_point():
             return
     raise ValueError(f"mask is {shown(mask)}; it must be bool, True = may attend")
 
 
-def check_attention(queries, keys, values, mask) -> None:
-    """Raise ValueError unless (b h t d), (b h s d), (b h s d) and (b h t s) fit."""
+def check_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
+) -> None:
+    """Raises ValueError unless (b h t d), (b h s d), (b h s d) and (b h t s) fit."""
     check_tensor("floats", "... t d", queries=queries, keys=keys, values=values)
-    (*_, t, d), (*_, s, d_keys) = queries.shape, keys.shape
+    *_, t, d = queries.shape
+    *_, s, d_keys = keys.shape
     if d != d_keys:
         raise ValueError(f"queries have {d} features and keys {d_keys}")
     if s != values.shape[-2]:
@@ -40,73 +43,120 @@ def check_attention(queries, keys, values, mask) -> None:
         )
 
 
-def block_scores(queries, keys, mask, here: slice) -> Tensor:
-    """The scores of all queries and the keys `here`: (b h t block)."""
-    scores = queries / math.sqrt(queries.size(-1)) @ keys[..., here, :].mT
-    if mask is not None and mask.dtype == torch.bool:
-        return scores.masked_fill(~mask[..., here], -math.inf)
-    return scores if mask is None else scores + mask[..., here]
+def block_scores(
+    queries: Tensor, keys: Tensor, mask: Tensor | None, block: slice
+) -> Tensor:
+    """Compares all queries with one block of keys. Returns (b h t block).
+
+    Queries (b h t d), keys (b h s d), mask (... t s); `attention_scores` of a slice.
+    """
+    scores = queries / math.sqrt(queries.size(-1)) @ keys[..., block, :].mT
+    if mask is None:
+        return scores
+    if mask.dtype == torch.bool:
+        return scores.masked_fill(~mask[..., block], -math.inf)
+    return scores + mask[..., block]
 
 
 class FlashAttention(torch.autograd.Function):
-    """What is kept for the way back is one number a query, log Σ exp(scores)."""
+    """Attention in blocks, and its way back. Dao et al. 2022, algorithms 1 and 4.
+
+    What is kept for the way back is one number a query, log Σ exp(scores).
+    """
 
     @staticmethod
-    def forward(ctx, queries, keys, values, mask, size):
+    def forward(
+        ctx: FunctionCtx,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        size: int,
+    ) -> Tensor:
+        """Returns the values (b h s d) averaged for each query (b h t d): (b h t d)."""
         lowest = torch.finfo(queries.dtype).min
         maximum = queries.new_full((*queries.shape[:-1], 1), -math.inf)
         total = torch.zeros_like(maximum)
         out = queries.new_zeros(*queries.shape[:-1], values.size(-1))
+
         for start in range(0, keys.size(-2), size):
-            here = slice(start, start + size)
-            scores = block_scores(queries, keys, mask, here)
-            largest = torch.maximum(maximum, scores.amax(-1, keepdim=True))
-            finite = largest.clamp(min=lowest)  # a row of -inf gives 0, not NaN
-            weights, shrink = (scores - finite).exp(), (maximum - finite).exp()
+            block = slice(start, start + size)
+            scores = block_scores(queries, keys, mask, block)
+            new_maximum = torch.maximum(maximum, scores.amax(-1, keepdim=True))
+            finite = new_maximum.clamp(min=lowest)  # a row of -inf gives 0, not NaN
+
+            # What was summed up so far was relative to the old maximum.
+            weights = (scores - finite).exp()
+            shrink = (maximum - finite).exp()
             total = total * shrink + weights.sum(-1, keepdim=True)
-            out = out * shrink + weights @ values[..., here, :]
-            maximum = largest
+            out = out * shrink + weights @ values[..., block, :]
+            maximum = new_maximum
+
         total = total.clamp(min=1)  # acts only on rows in which nothing is attended
         out = out / total
-        ctx.save_for_backward(queries, keys, values, mask, out, maximum + total.log())
+        log_sum = maximum + total.log()
+        ctx.save_for_backward(queries, keys, values, mask, out, log_sum)
         ctx.size = size
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, d_out):
+    def backward(ctx: FunctionCtx, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        """Returns the gradients of queries, keys, values and mask, and no size's."""
         queries, keys, values, mask, out, log_sum = ctx.saved_tensors
         log_sum = log_sum.clamp(min=torch.finfo(out.dtype).min)
         scale = 1 / math.sqrt(queries.size(-1))
-        d_queries, d_keys, d_values = map(torch.zeros_like, (queries, keys, values))
+        d_queries = torch.zeros_like(queries)
+        d_keys = torch.zeros_like(keys)
+        d_values = torch.zeros_like(values)
         d_mask = torch.zeros_like(mask) if ctx.needs_input_grad[3] else None
+
+        # The weights' gradients, averaged by the weights: Σ w · d_w = d_out · out.
         mean = (d_out * out).sum(-1, keepdim=True)
+
         for start in range(0, keys.size(-2), ctx.size):
-            here = slice(start, start + ctx.size)
-            weights = (block_scores(queries, keys, mask, here) - log_sum).exp()
-            d_values[..., here, :] = weights.mT @ d_out
-            d_scores = weights * (d_out @ values[..., here, :].mT - mean)
-            d_queries += scale * d_scores @ keys[..., here, :]
-            d_keys[..., here, :] = scale * d_scores.mT @ queries
+            block = slice(start, start + ctx.size)
+            weights = (block_scores(queries, keys, mask, block) - log_sum).exp()
+            d_weights = d_out @ values[..., block, :].mT
+            d_scores = weights * (d_weights - mean)
+
+            d_values[..., block, :] = weights.mT @ d_out
+            d_queries += scale * d_scores @ keys[..., block, :]
+            d_keys[..., block, :] = scale * d_scores.mT @ queries
             if d_mask is not None:
-                part = d_mask[..., here]
-                part += d_scores.sum_to_size(part.shape)
+                d_block = d_mask[..., block]
+                d_block += d_scores.sum_to_size(d_block.shape)
         return d_queries, d_keys, d_values, d_mask, None
 
 
-def flash_attention(queries, keys, values, mask=None, *, size: int = 256) -> Tensor:
-    """`attention` in blocks of `size` keys: queries (b h t d) -> (b h t d).
+def flash_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None = None,
+    *,
+    size: int = 256,
+) -> Tensor:
+    """`attention` in blocks of `size` keys. Returns (b h t d).
 
-    Of the weights only (b h t size) exist at once, on the way back too; so memory grows
-    with t and not with t². Exact, and a little more work: the way back computes the
-    scores again. Sums are kept in float32 or finer. There is no second derivative.
+    Queries (b h t d), keys and values (b h s d), mask as in `attention_weights`. Of the
+    weights only (b h t size) exist at once, on the way back too; so memory grows with t
+    and not with t². Exact, and a little more work: the way back computes the scores
+    again. Sums are kept in float32 or finer. There is no second derivative.
     Raises ValueError as `attention` does, and for a size below 1.
+    Dao et al. 2022, algorithms 1 and 4.
     """
     check_attention(queries, keys, values, mask)
     check_whole(size=size)
     exact = torch.promote_types(queries.dtype, torch.float32)
-    parts = (x.expand(*queries.shape[:-2], -1, -1) for x in (queries, keys, values))
+
+    # Sizes of 1 that serve for all are written out: gradients have their own place.
+    n_matrices = queries.shape[:-2]
+    queries_exact = queries.expand(*n_matrices, -1, -1).to(exact)
+    keys_exact = keys.expand(*n_matrices, -1, -1).to(exact)
+    values_exact = values.expand(*n_matrices, -1, -1).to(exact)
     if mask is not None:
         mask = mask.expand(*mask.shape[:-1], keys.shape[-2])
-    out = FlashAttention.apply(*(x.to(exact) for x in parts), mask, size)
+
+    out = FlashAttention.apply(queries_exact, keys_exact, values_exact, mask, size)
     return out.to(queries.dtype)

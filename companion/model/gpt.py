@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -11,18 +11,10 @@ from torch import Tensor, nn
 
 from ..inputs import check_between, check_name, check_whole, shown
 from .attention import ENGINES, MultiHeadAttention
-from .blocks import ACTIVATIONS, FEED_FORWARDS, NORMS, Block, PostNormBlock
+from .blocks import ACTIVATIONS, FEED_FORWARDS, NORMS, Block, Context, PostNormBlock
 from .cache import Cache, PreallocatedCache
 from .positions import POSITIONS
 
-NAMES = {
-    "positions": POSITIONS,
-    "norm": NORMS,
-    "feed_forward": FEED_FORWARDS,
-    "activation": ACTIVATIONS,
-    "engine": ENGINES,
-}
-ATTENTION = ("n_kv_heads", "qk_norm", "engine")
 IDS = (torch.int64, torch.int32)  # what an embedding looks up
 
 
@@ -37,6 +29,7 @@ class GPTConfig:
     scale_embeddings: embeddings are multiplied by √d_model (Vaswani et al. 2017,
     section 3.4).
     Raises ValueError for a size that is not positive or a name that is not known.
+    Radford et al. 2019. Chapter 04.
     """
 
     d_vocab: int = 50_257
@@ -60,13 +53,24 @@ class GPTConfig:
     dropout: float = 0.0
     engine: str = "fused"
 
-    def __post_init__(self):
-        for field in fields(self):
-            name, value = field.name, getattr(self, field.name)
-            if field.type is int or (field.type == int | None and value is not None):
-                check_whole(**{name: value})
-        for name, known in NAMES.items():
-            check_name(known, **{name: getattr(self, name)})
+    def __post_init__(self) -> None:
+        check_whole(
+            d_vocab=self.d_vocab,
+            context_length=self.context_length,
+            d_model=self.d_model,
+            n_heads=self.n_heads,
+            n_layers=self.n_layers,
+        )
+        if self.n_kv_heads is not None:
+            check_whole(n_kv_heads=self.n_kv_heads)
+        if self.d_hidden is not None:
+            check_whole(d_hidden=self.d_hidden)
+
+        check_name(POSITIONS, positions=self.positions)
+        check_name(NORMS, norm=self.norm)
+        check_name(FEED_FORWARDS, feed_forward=self.feed_forward)
+        check_name(ACTIVATIONS, activation=self.activation)
+        check_name(ENGINES, engine=self.engine)
         check_between(0, 1, dropout=self.dropout)
 
 
@@ -84,7 +88,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def check_tie(model: nn.Module, weights: dict[str, Tensor], prefix: str, *_) -> None:
-    """Raises ValueError where a tied model is to load two matrices that differ."""
+    """Raise ValueError where a tied model is to load two matrices that differ."""
     embedding = weights.get(f"{prefix}embedding.weight")
     unembedding = weights.get(f"{prefix}unembedding.weight")
     if embedding is None or unembedding is None or embedding is unembedding:
@@ -99,35 +103,37 @@ def check_tie(model: nn.Module, weights: dict[str, Tensor], prefix: str, *_) -> 
 class GPT(nn.Module):
     """A decoder-only Transformer: tokens (b t) -> logits (b t v), at every position.
 
-    With `last`, a position or one for each stream (b), only what comes after it: (b v).
-    With a `cache` the tokens go on from what it has seen. `cross`: each block also
-    reads a `context`, which `project_context` makes. Not `causal`, it is an
-    encoder: all tokens see each other, and what comes out are features (b t c). Weights come from
-    `generator`.
-
-    A `mask`, broadcastable to (b h t s), can only forbid more. It has a column for each
-    position so far, whatever the cache still holds. It moves no token: texts that are
-    padded on the left by hand begin late, which is wrong for learned and sinusoidal
-    positions. Prompts of many lengths go to `generate` as a list, or into a
-    `RaggedCache`, padded at the end.
-
-    Raises ValueError for tokens that are not (b t) integers within the vocabulary, or
-    beyond the context of learned positions, for a mask that does not fit, and for a
-    cache of another model. Radford et al. 2019.
+    `cross`: each block also reads a context, which `project_context` makes. Not
+    `causal`, it is an encoder: all tokens see each other, and what comes out are
+    features (b t c). Its weights are drawn from `generator`.
+    Radford et al. 2019.
     """
 
-    def __init__(self, config: GPTConfig, generator=None, *, causal=True, cross=False):
+    def __init__(
+        self,
+        config: GPTConfig,
+        generator: torch.Generator | None = None,
+        *,
+        causal: bool = True,
+        cross: bool = False,
+    ):
         super().__init__()
-        self.config, self.causal = config, causal
-        self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1
+        self.config = config
+        self.causal = causal
+
         self.embedding = nn.Embedding(config.d_vocab, config.d_model)
+        self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1
         self.positions = POSITIONS[config.positions](config, causal)
         self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
-        blocks = (self.new_block(cross) for _ in range(config.n_layers))
+
+        blocks = [self.new_block(cross) for _ in range(config.n_layers)]
         self.blocks = nn.ModuleList(blocks)
-        self.norm = self.unembedding = nn.Identity()
-        if config.pre_norm:  # post-norm blocks end with one
+        if config.pre_norm:
             self.norm = NORMS[config.norm](config.d_model, config.bias)
+        else:
+            self.norm = nn.Identity()  # post-norm blocks end with one
+
+        self.unembedding = nn.Identity()
         if causal:
             self.unembedding = nn.Linear(config.d_model, config.d_vocab, bias=False)
             if config.tie_embeddings:
@@ -136,87 +142,156 @@ class GPT(nn.Module):
         self.initialize(generator)
 
     def new_block(self, cross: bool) -> Block:
-        """One block, as the configuration has it."""
-        o = self.config
-        options = {name: getattr(o, name) for name in ATTENTION}
-        attention, *cross_attention = (
-            MultiHeadAttention(o.d_model, o.n_heads, o.bias, **options)
-            for _ in range(1 + cross)
+        """Builds one block, as the configuration has it. Returns it."""
+        config = self.config
+        attention = self.new_attention()
+        cross_attention = self.new_attention() if cross else None
+
+        feed_forward_class = FEED_FORWARDS[config.feed_forward]
+        feed_forward = feed_forward_class(
+            config.d_model, config.d_hidden, config.activation, config.bias
         )
-        kind = FEED_FORWARDS[o.feed_forward]
-        layer = kind(o.d_model, o.d_hidden, o.activation, o.bias)
-        norms = tuple(NORMS[o.norm](o.d_model, o.bias) for _ in range(2 + cross))
-        kind = Block if o.pre_norm else PostNormBlock
-        return kind(attention, layer, norms, o.dropout, *cross_attention)
+
+        n_branches = 3 if cross else 2
+        new_norm = NORMS[config.norm]
+        norms = tuple(new_norm(config.d_model, config.bias) for _ in range(n_branches))
+        block_class = Block if config.pre_norm else PostNormBlock
+        return block_class(
+            attention, feed_forward, norms, config.dropout, cross_attention
+        )
+
+    def new_attention(self) -> MultiHeadAttention:
+        """Builds one attention, as the configuration has it. Returns it."""
+        config = self.config
+        return MultiHeadAttention(
+            config.d_model,
+            config.n_heads,
+            config.bias,
+            n_kv_heads=config.n_kv_heads,
+            qk_norm=config.qk_norm,
+            engine=config.engine,
+        )
 
     @torch.no_grad()
-    def initialize(self, generator) -> None:
-        """Normal, deviation 0.02; residual projections less, the deeper the model."""
+    def initialize(self, generator: torch.Generator | None) -> None:
+        """Draws all matrices anew: normal, with deviation 0.02; biases are 0.
+
+        The residual projections' deviation is less, the deeper the model, or they are 0
+        with `zero_init`. Radford et al. 2019, section 2.3.
+        """
         for name, parameter in self.named_parameters():
-            residual = name.endswith("to_output.weight")
+            is_residual = name.endswith("to_output.weight")
             if parameter.dim() == 2:
-                std = 0.02 / math.sqrt(2 * self.config.n_layers if residual else 1)
+                std = 0.02
+                if is_residual:
+                    std = 0.02 / math.sqrt(2 * self.config.n_layers)
                 parameter.normal_(0, std, generator=generator)
-            if name.endswith("bias") or (residual and self.config.zero_init):
+            if name.endswith("bias") or (is_residual and self.config.zero_init):
                 parameter.zero_()
 
     def new_cache(self, capacity: int | None = None) -> PreallocatedCache:
-        """An empty cache with room for `capacity` positions, or for the context."""
-        window = self.config.context_length
-        return PreallocatedCache(window if capacity is None else capacity)
+        """Returns an empty cache for `capacity` positions, or the context length."""
+        if capacity is None:
+            capacity = self.config.context_length
+        return PreallocatedCache(capacity)
 
     def project_context(
         self, features: Tensor, mask: Tensor | None = None
-    ) -> list[tuple]:
-        """What the blocks read of features (b s c): ((keys, values), mask) for each."""
-        layers = [block.cross_attention for block in self.blocks]
-        return [((a.to_keys(features), a.to_values(features)), mask) for a in layers]
+    ) -> list[Context]:
+        """Makes each block's keys and values of the features (b s c), once for all.
+
+        Returns for each block the pair (keys, values), both (b s c), and the mask of
+        what may be read, broadcastable to (b h t s). Vaswani et al. 2017, sec. 3.2.3.
+        """
+        context = []
+        for block in self.blocks:
+            keys = block.cross_attention.to_keys(features)
+            values = block.cross_attention.to_values(features)
+            context.append(((keys, values), mask))
+        return context
 
     def forward(
-        self, tokens: Tensor, cache=None, *, last=None, mask=None, context=None
+        self,
+        tokens: Tensor,
+        cache: Cache | None = None,
+        *,
+        last: int | Tensor | None = None,
+        mask: Tensor | None = None,
+        context: list[Context] | None = None,
     ) -> Tensor:
-        if (
-            not isinstance(tokens, Tensor)
-            or tokens.dim() != 2
-            or tokens.dtype not in IDS
-        ):
-            wanted = "they must be integers (b t), of 64 or 32 bits"
-            raise ValueError(f"tokens are {shown(tokens)}; {wanted}")
+        """Returns the logits after every token (b t v).
+
+        With `last`, a position or one for each stream (b), only those after it: (b v).
+        With a `cache` the tokens go on from what it has seen. `context` is what
+        `project_context` has made.
+
+        A `mask`, broadcastable to (b h t s), can only forbid more. It has a column for
+        each position so far, whatever the cache still holds. It moves no token: texts
+        that are padded on the left by hand begin late, which is wrong for learned and
+        sinusoidal positions. Prompts of many lengths go to `generate` as a list, or
+        into a `RaggedCache`, padded at the end.
+
+        Raises ValueError for tokens that are not (b t) integers within the vocabulary,
+        or beyond the context of learned positions, for a mask that does not fit, and
+        for a cache of another model.
+        """
+        is_tensor = isinstance(tokens, Tensor)
+        if not is_tensor or tokens.dim() != 2 or tokens.dtype not in IDS:
+            raise ValueError(
+                f"tokens are {shown(tokens)}; they must be integers (b t), of 64 or 32"
+                " bits"
+            )
         if cache is not None and not self.causal:
             raise ValueError("an encoder takes no cache: its tokens see later ones")
-        b, t = tokens.shape
+
+        # Each token's vector.
+        n_streams, n_tokens = tokens.shape
         try:
             x = self.embedding(tokens) * self.scale
         except IndexError:
-            low, high, n = int(tokens.min()), int(tokens.max()), self.config.d_vocab
-            if 0 <= low and high < n:
+            lowest = int(tokens.min())
+            highest = int(tokens.max())
+            d_vocab = self.config.d_vocab
+            if 0 <= lowest and highest < d_vocab:
                 raise  # something else failed
-            known = f"the vocabulary is 0 to {n - 1}"
-            raise ValueError(f"tokens run from {low} to {high}; {known}") from None
+            raise ValueError(
+                f"tokens run from {lowest} to {highest}; the vocabulary is 0 to"
+                f" {d_vocab - 1}"
+            ) from None
 
         # Where the tokens stand, and what they may see.
-        kept = Cache() if cache is None else cache
-        place = kept.place(
-            t,
+        if cache is None:
+            append = None
+            cache = Cache()  # an empty one, which stores nothing
+        else:
+            append = cache.append
+        place = cache.place(
+            n_tokens,
             x.device,
             causal=self.causal,
             mask=mask,
-            n_streams=b,
+            n_streams=n_streams,
             n_layers=len(self.blocks),
         )
         x, rope, bias = self.positions(x, place)
         x = self.dropout(x)
         mask = place.mask if bias is None else place.add(bias)
-
-        append = None if cache is None else cache.append
         if rope is not None and place.moved is not None:
             # The keys of sinks that were moved are turned by as much.
             _, turn, _ = self.positions(x, place._replace(queries=place.moved))
             append = partial(append, turn=turn)
+
+        # The blocks, one after the other.
         for i, block in enumerate(self.blocks):
             store = None if append is None else partial(append, i)
-            x = block(x, context and context[i], mask=mask, rope=rope, store=store)
-        x = x if last is None else x[torch.arange(b), last]
+            block_context = None if context is None else context[i]
+            x = block(x, block_context, mask=mask, rope=rope, store=store)
+
+        # What comes next.
+        if last is not None:
+            x = x[torch.arange(n_streams), last]
         logits = self.unembedding(self.norm(x))
-        kept.n_seen = kept.n_seen + t  # last of all: a pass that fails changes nothing
+
+        # The cursor moves last of all: a pass that fails changes nothing.
+        cache.n_seen = cache.n_seen + n_tokens
         return logits

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..inputs import check_between, check_whole, shown
 
 CAUSAL = "causal"  # `causal_mask`, said without a table
+Rope = tuple[Tensor, Tensor]  # cosines and sines, as `apply_rotary` takes them
 
 
 class Place(NamedTuple):
@@ -22,7 +23,7 @@ class Place(NamedTuple):
     `mask` is True where a query may see a key, None where it may see all of them, and
     "causal" where queries and keys are the same tokens and none sees a later one. The
     first keys may be sinks that go along with a window: `moved` says by how many
-    positions each was moved to where it stands.
+    positions each was moved to where it stands. Chapters 03 and 07.
     """
 
     queries: Tensor
@@ -32,17 +33,22 @@ class Place(NamedTuple):
 
     @property
     def distances(self) -> Tensor:
-        """How far each key lies before each query: (t s) or (b t s)."""
+        """How far each key lies before each query. Returns (t s) or (b t s)."""
         return self.queries[..., None] - self.keys
 
     def add(self, bias: Tensor) -> Tensor:
-        """A bias (... h t s) with -inf where the mask forbids to look."""
+        """Puts -inf into a bias (... h t s) where the mask forbids to look.
+
+        Returns (... h t s). Raises ValueError for a mask of an unknown name.
+        """
         mask = self.mask
+        if mask is None:
+            return bias
         if isinstance(mask, str):
             if mask != CAUSAL:
                 raise ValueError(f"mask is {shown(mask)}; the one name is {CAUSAL!r}")
             mask = self.distances >= 0
-        return bias if mask is None else bias.masked_fill(~mask, -math.inf)
+        return bias.masked_fill(~mask, -math.inf)
 
 
 def exact_dtype() -> torch.dtype:
@@ -51,19 +57,24 @@ def exact_dtype() -> torch.dtype:
 
 
 def rotary_frequencies(d: int, base: float = 10_000) -> Tensor:
-    """(d/2): by how many radians each pair of d features turns in one position."""
+    """By how many radians each pair of d features turns in one position: base^(-2i/d).
+
+    Returns (d/2). Raises ValueError for an odd d and a base that is not positive.
+    Su et al. 2021, section 3.2.2.
+    """
     check_whole(2, features=d)
     check_between(0, above=True, base=base)
     if d % 2:
         raise ValueError(f"{d} features can't be paired: the number must be even")
-    evens = torch.arange(0, -d, -2, device="cpu", dtype=exact_dtype())
-    return base ** (evens / d)
+    minus_2i = torch.arange(0, -d, -2, device="cpu", dtype=exact_dtype())
+    return base ** (minus_2i / d)
 
 
 def sinusoidal(n_positions: int, d_model: int) -> Tensor:
-    """(n_positions d_model): sines on the even features, cosines on the odd ones.
+    """Marks each position by waves: sines on even features, cosines on odd ones.
 
-    The feature pair i turns by 10000^(-2i / d_model) radians a position.
+    Returns (n_positions d_model). The feature pair i turns by 10000^(-2i / d_model)
+    radians a position.
     Raises ValueError for an odd d_model. Vaswani et al. 2017, section 3.5.
     """
     return sinusoidal_at(torch.arange(n_positions), d_model)
@@ -75,19 +86,34 @@ def sinusoidal_at(positions: Tensor, d_model: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
 
-def rotary(positions: Tensor, d: int, base: float = 10_000) -> tuple[Tensor, Tensor]:
-    """Cosines and sines for `positions` (t) or (b t), as `apply_rotary` takes them.
+def rotary(positions: Tensor, d: int, base: float = 10_000) -> Rope:
+    """The cosines and sines of each position's angles, as `apply_rotary` takes them.
 
-    The pair i of d features turns by base^(-2i / d) radians a position.
+    `positions` (t) or (b t) -> both (t d) or (b 1 t d). The pair i of d features turns
+    by base^(-2i / d) radians a position. Raises ValueError for an odd d.
+    Su et al. 2021, eq. 34.
     """
-    return RotaryPositions(d, base)(None, Place(positions, positions))[1]
+    frequencies = signed_frequencies(d, base).to(positions.device)
+    angles = positions[..., None] * frequencies
+    if angles.dim() == 3:
+        angles = angles[:, None]  # the same for every head
+    return angles.cos(), angles.sin()
 
 
-def apply_rotary(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-    """x (b h t d) with each pair of features (i, i + d/2) turned by its angle.
+def signed_frequencies(d: int, base: float) -> Tensor:
+    """The frequencies (d) of d features, in the order in which these are paired.
 
-    `rope` holds the angles' cosines and sines, both (t d) or (b 1 t d); the sines of a
-    pair's first feature are negative. Su et al. 2021, eq. 34.
+    Those of a pair's first feature are negative, as sin(-x) = -sin(x): `apply_rotary`.
+    """
+    frequencies = rotary_frequencies(d, base)
+    return torch.cat([-frequencies, frequencies])
+
+
+def apply_rotary(x: Tensor, rope: Rope) -> Tensor:
+    """Turns each pair of features (i, i + d/2) of x by its angle. Returns (b h t d).
+
+    x (b h t d); `rope` holds the angles' cosines and sines, both (t d) or (b 1 t d).
+    The sines of a pair's first feature are negative. Su et al. 2021, eq. 34.
     """
     cosines, sines = rope
     rotated = torch.addcmul(x * cosines, x.roll(x.shape[-1] // 2, -1), sines)
@@ -95,47 +121,67 @@ def apply_rotary(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def rotate(x: Tensor, positions: Tensor, base: float = 10_000) -> Tensor:
-    """x (b h t d) with each pair of features turned by its position, (t) or (b t).
+    """Turns each pair of features of x (b h t d) by its position, (t) or (b t).
 
-    Feature i is paired with feature i + d/2, as in GPT-NeoX and `transformers`' Llama;
-    the paper pairs neighbours, 2i with 2i + 1: `interleave` and `deinterleave` go
-    between the two. A dot product of two rotated vectors depends on the difference
-    of their positions alone. Raises ValueError for an odd d. Su et al. 2021, eq. 34.
+    Returns (b h t d). Feature i is paired with feature i + d/2, as in GPT-NeoX and
+    `transformers`' Llama; the paper pairs neighbours, 2i with 2i + 1: `interleave` and
+    `deinterleave` go between the two. A dot product of two rotated vectors depends on
+    the difference of their positions alone. Raises ValueError for an odd d.
+    Su et al. 2021, eq. 34.
     """
     return apply_rotary(x, rotary(positions, x.shape[-1], base))
 
 
 def interleave(x: Tensor) -> Tensor:
-    """From the pairs (i, i + d/2) to the pairs (2i, 2i + 1), along the last axis."""
+    """Goes from the pairs (i, i + d/2) to the pairs (2i, 2i + 1), on the last axis.
+
+    Returns (... d). Chapter 03.
+    """
     return x.unflatten(-1, (2, -1)).transpose(-2, -1).flatten(-2)
 
 
 def deinterleave(x: Tensor) -> Tensor:
-    """From the pairs (2i, 2i + 1) to the pairs (i, i + d/2), along the last axis."""
+    """Goes from the pairs (2i, 2i + 1) to the pairs (i, i + d/2), on the last axis.
+
+    Returns (... d). Chapter 03.
+    """
     return x.unflatten(-1, (-1, 2)).transpose(-2, -1).flatten(-2)
 
 
 def alibi_slopes(n_heads: int) -> Tensor:
-    """(h): 2^(-8/h), 2^(-16/h), ...; between powers of two, every other one is added.
+    """How fast each head's penalty grows: 2^(-8/h), 2^(-16/h), ... Returns (h).
 
-    Press et al. 2022, section 3 and their code.
+    Where h is no power of two, the slopes are those of the power below it, and then
+    every other one of twice that power. Press et al. 2022, section 3 and their code.
     """
-    power = 1 << (n_heads.bit_length() - 1)
+    power = 1 << (n_heads.bit_length() - 1)  # the largest that n_heads reaches
     dtype = exact_dtype()
     exponents = torch.arange(1, power + 1, dtype=dtype) / power
     between = (2 * torch.arange(n_heads - power, dtype=dtype) + 1) / (2 * power)
     return 2 ** (-8 * torch.cat([exponents, between]))
 
 
-def alibi(n_heads: int, n_queries: int, n_keys: int) -> Tensor:
-    """(h t s): a penalty that grows with the distance; the last of both align.
+def alibi_bias(n_heads: int, distances: Tensor) -> Tensor:
+    """A penalty for each of `distances` (... t s), steeper or flatter by head.
 
-    Raises ValueError for more queries than keys.
+    Returns (... h t s). Both directions count alike. Press et al. 2022, section 3.
+    """
+    distances = distances.abs()[..., None, :, :]  # the same for every head
+    slopes = alibi_slopes(n_heads).to(distances.device)
+    return -slopes[:, None, None] * distances
+
+
+def alibi(n_heads: int, n_queries: int, n_keys: int) -> Tensor:
+    """A penalty that grows with the distance; the last query and key align.
+
+    Returns (h t s). Raises ValueError for more queries than keys.
+    Press et al. 2022, section 3.
     """
     if n_keys < n_queries:
         raise ValueError(f"{n_queries} queries need as many keys, there are {n_keys}")
     keys = torch.arange(n_keys)
-    return ALiBi(n_heads)(None, Place(keys[n_keys - n_queries :], keys))[2]
+    queries = keys[n_keys - n_queries :]
+    return alibi_bias(n_heads, queries[:, None] - keys)
 
 
 def relative_buckets(
@@ -143,27 +189,44 @@ def relative_buckets(
 ) -> Tensor:
     """T5's bucket for each distance: exact while small, then logarithmic, then one.
 
-    Keys after the query share bucket 0 if causal; else they have half of the buckets.
+    Returns whole numbers of the distances' shape. Keys after the query share bucket 0
+    if causal; else they have half of the buckets. Raises ValueError for fewer than 2
+    buckets (4 if not causal), and for a max_distance within the exact ones.
     Raffel et al. 2020, section 2.1, and their code.
     """
     check_whole(2 if causal else 4, n_buckets=n_buckets)
     check_whole(n_buckets // 2 + 1, max_distance=max_distance)
+
+    # What comes after the query: all in bucket 0, or in the upper half.
     if causal:
-        first, distances = 0, distances.clamp(min=0)
+        first = 0
+        distances = distances.clamp(min=0)
     else:
         n_buckets //= 2
-        first, distances = n_buckets * (distances < 0), distances.abs()
-    exact = n_buckets // 2
-    times = distances.clamp(min=1).to(exact_dtype()) / exact
-    growth = times.log() / math.log(max_distance / exact)
-    far = (exact + (growth * (n_buckets - exact)).long()).clamp(max=n_buckets - 1)
-    return first + torch.where(distances < exact, distances, far)
+        first = n_buckets * (distances < 0)
+        distances = distances.abs()
+
+    # Half of the buckets hold one distance each; the others grow to max_distance.
+    n_exact = n_buckets // 2
+    ratios = distances.clamp(min=1).to(exact_dtype()) / n_exact
+    growth = ratios.log() / math.log(max_distance / n_exact)
+    far = n_exact + (growth * (n_buckets - n_exact)).long()
+    far = far.clamp(max=n_buckets - 1)
+    return first + torch.where(distances < n_exact, distances, far)
+
+
+# A scheme's answer: x (b t c), what rotates queries and keys, what is added to scores.
+Positioned = tuple[Tensor, Rope | None, Tensor | None]
 
 
 class Positions(nn.Module):
-    """The scheme "none": nothing is added and nothing rotated. The others extend it."""
+    """The scheme "none": nothing is added and nothing rotated. The others extend it.
 
-    def forward(self, x: Tensor, place: Place) -> tuple:
+    Chapter 03.
+    """
+
+    def forward(self, x: Tensor, place: Place) -> Positioned:
+        """Returns x (b t c) as it is, no rope and no bias."""
         return x, None, None
 
 
@@ -174,35 +237,54 @@ class LearnedPositions(Positions):
         super().__init__()
         self.table = nn.Embedding(context_length, d_model)
 
-    def forward(self, x: Tensor, place: Place) -> tuple:
+    def forward(self, x: Tensor, place: Place) -> Positioned:
+        """Returns x (b t c) with its vectors added, no rope and no bias.
+
+        Raises ValueError for a position beyond the table.
+        """
         try:
-            return x + self.table(place.queries), None, None
+            vectors = self.table(place.queries)
         except IndexError:
-            end, n = int(place.queries.max()) + 1, len(self.table.weight)
-            if end <= n:
+            n_positions = int(place.queries.max()) + 1
+            context_length = len(self.table.weight)
+            if n_positions <= context_length:
                 raise  # something else failed
-            raise ValueError(f"{end} positions exceed context_length ({n})") from None
+            raise ValueError(
+                f"{n_positions} positions exceed context_length ({context_length})"
+            ) from None
+        return x + vectors, None, None
 
 
 class SinusoidalPositions(Positions):
-    """Fixed waves instead of a table: `sinusoidal`, however far."""
+    """Fixed waves instead of a table: `sinusoidal`, however far.
 
-    def forward(self, x: Tensor, place: Place) -> tuple:
-        return x + sinusoidal_at(place.queries, x.shape[-1]).to(x.dtype), None, None
+    Vaswani et al. 2017, section 3.5.
+    """
+
+    def forward(self, x: Tensor, place: Place) -> Positioned:
+        """Returns x (b t c) with its waves added, no rope and no bias."""
+        waves = sinusoidal_at(place.queries, x.shape[-1])
+        return x + waves.to(x.dtype), None, None
 
 
 class RotaryPositions(Positions):
-    """Queries and keys of `d_head` features are rotated by their positions."""
+    """Queries and keys of `d_head` features are rotated by their positions.
+
+    Su et al. 2021, eq. 34.
+    """
 
     def __init__(self, d_head: int, base: float = 10_000):
         super().__init__()
-        speeds = rotary_frequencies(d_head, base)
-        self.speeds = torch.cat([-speeds, speeds])  # no buffer: it stays in float32
+        # No buffer: they stay in float32 whatever the model's weights are in.
+        self.frequencies = signed_frequencies(d_head, base)
 
-    def forward(self, x: Tensor, place: Place) -> tuple:
+    def forward(self, x: Tensor, place: Place) -> Positioned:
+        """Returns x (b t c) as it is, the rope of the queries' places, and no bias."""
         # Moved for this pass alone: a pass on `meta`, say, must not change the module.
-        speeds = self.speeds.to(place.queries.device)
-        angles = place.queries[..., None] * speeds
+        frequencies = self.frequencies.to(place.queries.device)
+
+        # As in `rotary`, with frequencies that were computed once.
+        angles = place.queries[..., None] * frequencies
         if angles.dim() == 3:
             angles = angles[:, None]  # the same for every head
         return x, (angles.cos(), angles.sin()), None
@@ -211,17 +293,16 @@ class RotaryPositions(Positions):
 class ALiBi(Positions):
     """A fixed penalty on far keys, steeper or flatter by head: `alibi`.
 
-    Both directions count alike.
+    Both directions count alike. Press et al. 2022, section 3.
     """
 
     def __init__(self, n_heads: int):
         super().__init__()
         self.n_heads = n_heads
 
-    def forward(self, x: Tensor, place: Place) -> tuple:
-        distances = place.distances.abs()[..., None, :, :]
-        slopes = alibi_slopes(self.n_heads).to(distances.device)
-        return x, None, -slopes[:, None, None] * distances
+    def forward(self, x: Tensor, place: Place) -> Positioned:
+        """Returns x (b t c) as it is, no rope, and the bias (h t s) or (b h t s)."""
+        return x, None, alibi_bias(self.n_heads, place.distances)
 
 
 class RelativeBias(Positions):
@@ -230,23 +311,39 @@ class RelativeBias(Positions):
     T5 leaves out the scale 1/√d; here it stays. Raffel et al. 2020, section 2.1.
     """
 
-    def __init__(self, n_heads: int, n_buckets=32, max_distance=128, causal=True):
+    def __init__(
+        self,
+        n_heads: int,
+        n_buckets: int = 32,
+        max_distance: int = 128,
+        causal: bool = True,
+    ):
         super().__init__()
-        self.max_distance, self.causal = max_distance, causal
+        self.max_distance = max_distance
+        self.causal = causal
         self.table = nn.Embedding(n_buckets, n_heads)
 
-    def forward(self, x: Tensor, place: Place) -> tuple:
-        sizes = len(self.table.weight), self.max_distance, self.causal
-        buckets = relative_buckets(place.distances, *sizes)
+    def forward(self, x: Tensor, place: Place) -> Positioned:
+        """Returns x (b t c) as it is, no rope, and the bias (h t s) or (b h t s)."""
+        buckets = relative_buckets(
+            place.distances,
+            n_buckets=len(self.table.weight),
+            max_distance=self.max_distance,
+            causal=self.causal,
+        )
         return x, None, self.table(buckets).movedim(-1, -3)
 
 
 # Each scheme by its name, made for a model's configuration.
 POSITIONS = {
-    "learned": lambda o, causal: LearnedPositions(o.context_length, o.d_model),
-    "sinusoidal": lambda o, causal: SinusoidalPositions(),
-    "rotary": lambda o, causal: RotaryPositions(o.d_model // o.n_heads, o.rotary_base),
-    "alibi": lambda o, causal: ALiBi(o.n_heads),
-    "t5": lambda o, causal: RelativeBias(o.n_heads, causal=causal),
-    "none": lambda o, causal: Positions(),
+    "learned": lambda config, causal: LearnedPositions(
+        config.context_length, config.d_model
+    ),
+    "sinusoidal": lambda config, causal: SinusoidalPositions(),
+    "rotary": lambda config, causal: RotaryPositions(
+        config.d_model // config.n_heads, config.rotary_base
+    ),
+    "alibi": lambda config, causal: ALiBi(config.n_heads),
+    "t5": lambda config, causal: RelativeBias(config.n_heads, causal=causal),
+    "none": lambda config, causal: Positions(),
 }

@@ -7,13 +7,13 @@ from ..inputs import check_tensor, check_whole
 from .cache import (
     Cache,
     PreallocatedCache,
-    both,
+    combine_masks,
     other_keys,
     other_layers,
     too_long,
     zeros,
 )
-from .positions import Place, apply_rotary
+from .positions import Place, Rope, apply_rotary
 
 
 class RaggedCache(Cache):
@@ -21,12 +21,13 @@ class RaggedCache(Cache):
 
     Prompts of different lengths are padded at the end, appended together and then
     shortened by `truncate`; the next tokens overwrite the padding. No query sees beyond
-    its own stream's cursor, where all is zero: 0 times NaN would be NaN.
+    its own stream's cursor, where all is zero: 0 times NaN would be NaN. Chapter 10.
     """
 
     def __init__(self, capacity: int, n_streams: int):
         check_whole(capacity=capacity, n_streams=n_streams)
-        self.capacity, self.kept = capacity, {}
+        self.capacity = capacity
+        self.layers = {}
         self.n_seen = torch.zeros(n_streams, dtype=torch.long)
         self.n_written = self.n_seen  # up to where there may be other than zeros
 
@@ -34,106 +35,152 @@ class RaggedCache(Cache):
         return int(self.n_seen.max())
 
     def place(
-        self, n_new, device=None, causal=True, mask=None, n_streams=None, n_layers=None
+        self,
+        n_new: int,
+        device: torch.device | str | None = None,
+        causal: bool = True,
+        mask: Tensor | None = None,
+        n_streams: int | None = None,
+        n_layers: int | None = None,
     ) -> Place:
+        """Says where the next tokens and all keys stand, and who may see whom.
+
+        Returns queries (b t), keys (s) and a mask (b 1 t s). Raises ValueError as
+        `Cache.place` does, and for a number of streams that is not the cache's.
+        """
         if n_streams not in (None, len(self.n_seen)):
-            have = len(self.n_seen)
-            raise ValueError(f"the cache has {have} streams, the tokens {n_streams}")
+            raise ValueError(
+                f"the cache has {len(self.n_seen)} streams, the tokens {n_streams}"
+            )
         end = len(self) + n_new
         if end > self.capacity:
             raise too_long(n_new, len(self), self.capacity)
         if not self.n_seen.any():
-            self.kept = {}
-        elif n_layers not in (None, len(self.kept)):
-            raise other_layers(self.kept, n_layers)
+            self.layers = {}
+        elif n_layers not in (None, len(self.layers)):
+            raise other_layers(self.layers, n_layers)
 
         queries = (self.n_seen[:, None] + torch.arange(n_new)).to(device)
         keys = torch.arange(end, device=device)
-        seen = (keys <= queries[..., None])[:, None]  # the same for every head
+        allowed = (keys <= queries[..., None])[:, None]  # the same for every head
         if mask is not None:
-            seen = both(seen, mask, n_new, end)
+            allowed = combine_masks(allowed, mask, n_new, end)
+
         self.clear()
         self.n_written = self.n_seen + n_new
-        return Place(queries, keys, seen)
+        return Place(queries, keys, allowed)
 
     def clear(self) -> None:
-        """Zeros beyond the cursors: for what was padding, or a pass that failed."""
+        """Writes zeros beyond the cursors: over padding, or what a failed pass left."""
         with torch.no_grad():
             for row in (self.n_seen < self.n_written).nonzero()[:, 0].tolist():
-                start, end = int(self.n_seen[row]), int(self.n_written[row])
-                for tensors in self.kept.values():
+                start = int(self.n_seen[row])
+                end = int(self.n_written[row])
+                for tensors in self.layers.values():
                     for x in tensors:
                         x[row, :, start:end] = 0
         self.n_written = self.n_seen
 
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple:
-        """Store (b h t d) behind each cursor; return (b h s d), up to the longest."""
-        b, _, n, _ = keys.shape
-        all_keys, all_values = self.room(layer, keys)
-        rows, slots = torch.arange(b)[:, None], self.n_seen[:, None] + torch.arange(n)
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Stores keys and values (b h t d) behind each stream's cursor.
+
+        Returns all of them up to the longest stream's, (b h s d). Raises ValueError for
+        keys of another model or number of streams.
+        """
+        b, _, n_new, _ = keys.shape
+        all_keys, all_values = self.buffers(layer, keys)
+
+        rows = torch.arange(b)[:, None]
+        slots = self.n_seen[:, None] + torch.arange(n_new)
         all_keys[rows, :, slots] = keys.transpose(1, 2)
         all_values[rows, :, slots] = values.transpose(1, 2)
-        end = len(self) + n
+
+        end = len(self) + n_new
         return all_keys[..., :end, :], all_values[..., :end, :]
 
-    def room(self, layer: int, new: Tensor) -> tuple[Tensor, Tensor]:
-        """A layer's keys and values; zeros if it has none yet."""
+    def buffers(self, layer: int, new: Tensor) -> tuple[Tensor, Tensor]:
+        """A layer's keys and values, zeros if it has none yet. Returns both (b h s d).
+
+        Raises ValueError where new keys (b h t d) don't fit them.
+        """
         _, h, _, d = new.shape
-        shape = len(self.n_seen), h, self.capacity, d
-        if layer not in self.kept:
-            self.kept[layer] = zeros(new, *shape), zeros(new, *shape)
-        if self.kept[layer][0].shape != shape:
-            raise other_keys(self.kept[layer][0], new)
-        return self.kept[layer]
+        shape = (len(self.n_seen), h, self.capacity, d)
+        if layer not in self.layers:
+            self.layers[layer] = (zeros(new, *shape), zeros(new, *shape))
+        keys, values = self.layers[layer]
+        if keys.shape != shape:
+            raise other_keys(keys, new)
+        return keys, values
 
     def put(self, row: int, cache: PreallocatedCache) -> None:
-        """Let stream `row` go on from what a cache of one stream holds: a copy."""
+        """Lets stream `row` go on from what a cache of one stream holds: a copy.
+
+        Raises ValueError for a row that the cache doesn't have, and for a cache that is
+        empty, too long, of several streams or of another model.
+        """
         check_whole(0, row=row)
         if not isinstance(cache, PreallocatedCache):
-            kind = type(cache).__name__
-            raise ValueError(f"a row takes a PreallocatedCache, and not {kind}")
-        n, streams = len(cache), {len(keys) for keys, _ in cache.kept.values()}
+            raise ValueError(
+                f"a row takes a PreallocatedCache, and not {type(cache).__name__}"
+            )
         if row >= len(self.n_seen):
             raise ValueError(f"row {row} is not within {len(self.n_seen)} streams")
-        if streams != {1} or not 0 < n <= self.capacity:
+        n = len(cache)
+        n_streams = {len(keys) for keys, _ in cache.layers.values()}
+        if n_streams != {1} or not 0 < n <= self.capacity:
             raise ValueError(
-                f"the cache holds {n} positions of {max(streams, default=0)} streams; a"
-                f" row takes 1 to {self.capacity} of one stream"
+                f"the cache holds {n} positions of {max(n_streams, default=0)} streams;"
+                f" a row takes 1 to {self.capacity} of one stream"
             )
         if not self.n_seen.any():
-            self.kept = {}
-        elif len(self.kept) != len(cache.kept):
-            raise other_layers(self.kept, len(cache.kept))
-        rooms = {}
-        for layer, (keys, _) in cache.kept.items():
-            rooms[layer] = self.room(layer, keys.expand(len(self.n_seen), -1, -1, -1))
+            self.layers = {}
+        elif len(self.layers) != len(cache.layers):
+            raise other_layers(self.layers, len(cache.layers))
+
+        # All that may refuse comes before the first number is written.
+        buffers = {}
+        for layer, (keys, _) in cache.layers.items():
+            new = keys.expand(len(self.n_seen), -1, -1, -1)
+            buffers[layer] = self.buffers(layer, new)
 
         # While a row is written it holds nothing.
         index = torch.tensor(row)
         self.n_seen = self.n_seen.index_fill(0, index, 0)
         self.n_written = self.n_written.index_fill(0, index, self.capacity)
         with torch.no_grad():
-            for layer, pair in cache.kept.items():
-                for kept, new in zip(rooms[layer], pair, strict=True):
-                    kept[row, :, :n] = new[0, :, :n]
-                    kept[row, :, n:] = 0
+            for layer, tensors in cache.layers.items():
+                for buffer, new in zip(buffers[layer], tensors, strict=True):
+                    buffer[row, :, :n] = new[0, :, :n]
+                    buffer[row, :, n:] = 0
         self.n_seen = self.n_seen.index_fill(0, index, n)
         self.n_written = self.n_written.index_fill(0, index, n)
 
     def truncate(self, lengths: Tensor) -> None:
-        """Keep the first `lengths` (b) positions: without padding, or wrong guesses."""
+        """Keeps the first `lengths` (b) positions: without padding, or wrong guesses.
+
+        Raises ValueError for lengths that are negative or more than a stream holds.
+        """
         check_tensor("integers", "b", lengths=lengths)
         if len(lengths) != len(self.n_seen):
             raise ValueError(f"{len(lengths)} lengths for {len(self.n_seen)} streams")
         if bool(((lengths < 0) | (lengths > self.n_seen)).any()):
-            held = f"0 and what the streams hold, {self.n_seen.tolist()}"
-            raise ValueError(f"lengths {lengths.tolist()} do not lie within {held}")
+            raise ValueError(
+                f"lengths {lengths.tolist()} do not lie within 0 and what the streams"
+                f" hold, {self.n_seen.tolist()}"
+            )
         self.n_seen = lengths.clone()
 
     def reorder(self, rows: Tensor) -> None:
-        kept, rows = self.reordered(rows), rows.cpu()
-        n_seen, n_written = self.n_seen[rows], self.n_written[rows]
-        self.kept, self.n_seen, self.n_written = kept, n_seen, n_written
+        """Lets row i of the batch continue what `rows[i]` held: `Cache.reorder`."""
+        layers = self.reordered(rows)
+        rows = rows.cpu()
+        n_seen = self.n_seen[rows]
+        n_written = self.n_written[rows]
+
+        # Nothing above has changed the cache, and nothing below can fail.
+        self.layers = layers
+        self.n_seen = n_seen
+        self.n_written = n_written
 
 
 class SlidingWindowCache(Cache):
@@ -159,107 +206,133 @@ class SlidingWindowCache(Cache):
     def __init__(self, window: int, n_sinks: int = 0):
         check_whole(window=window)
         check_whole(0, n_sinks=n_sinks)
-        self.window, self.n_sinks, self.kept = window, n_sinks, {}
+        self.window = window
+        self.n_sinks = n_sinks
+        self.layers = {}
         self.sinks: dict[int, Tensor] = {}  # their keys, as they were before they moved
-        self.late: dict[int, tuple[int, Tensor, Tensor]] = {}
+        # Each layer's first position, keys and values of a pass of several tokens.
+        self.pending: dict[int, tuple[int, Tensor, Tensor]] = {}
 
-    def held(self, end: int) -> Tensor:
-        """The position in each used slot when `end` positions have been seen."""
+    def slot_positions(self, end: int) -> Tensor:
+        """The position in each used slot when `end` positions have been seen.
+
+        Returns (n_sinks + window), or fewer at first.
+        """
         slots = torch.arange(min(end, self.n_sinks + self.window))
         latest = end - 1 - (end - 1 - slots) % self.window
         return torch.where(slots < self.n_sinks, slots, latest)
 
-    def wanted(self) -> Tensor:
-        """The slots of which several new tokens may see the keys.
+    def visible_slots(self) -> Tensor:
+        """The slots of which several new tokens may see the keys. Returns indices.
 
         The oldest is not among them, for a pass of one token takes its place at once,
         even one that fails then.
         """
-        held = self.held(self.n_seen)
-        near = (held > self.n_seen - self.window) | (held < self.n_sinks)
-        return near.nonzero()[:, 0]
+        positions = self.slot_positions(self.n_seen)
+        is_near = positions > self.n_seen - self.window
+        is_sink = positions < self.n_sinks
+        return (is_near | is_sink).nonzero()[:, 0]
 
     def sinks_move(self, n_new: int) -> bool:
         """Whether the last of `n_new` tokens is farther from the sinks than allowed."""
         return self.n_sinks > 0 and self.n_seen + n_new > self.n_sinks + self.window
 
     def place(
-        self, n_new, device=None, causal=True, mask=None, n_streams=None, n_layers=None
+        self,
+        n_new: int,
+        device: torch.device | str | None = None,
+        causal: bool = True,
+        mask: Tensor | None = None,
+        n_streams: int | None = None,
+        n_layers: int | None = None,
     ) -> Place:
-        if self.n_seen and n_layers not in (None, len(self.kept)):
-            raise other_layers(self.kept, n_layers)
-        self.settle()
+        """Says where the next tokens and their keys stand, and who may see whom.
+
+        Returns queries (t), keys (s) in the order of `append`, a mask (... t s) and by
+        how much each sink was moved. Raises ValueError as `Cache.place` does.
+        """
+        if self.n_seen and n_layers not in (None, len(self.layers)):
+            raise other_layers(self.layers, n_layers)
+        self.flush()
         if not self.n_seen:
-            self.kept, self.sinks = {}, {}
+            self.layers = {}
+            self.sinks = {}
 
         # The true position of each key that `append` will return.
         n_sinks = self.n_sinks
         queries = torch.arange(self.n_seen, self.n_seen + n_new)
         if n_new == 1:
-            positions = self.held(self.n_seen + 1)
+            positions = self.slot_positions(self.n_seen + 1)
         else:
-            positions = torch.cat([self.held(self.n_seen)[self.wanted()], queries])
+            stored = self.slot_positions(self.n_seen)[self.visible_slots()]
+            positions = torch.cat([stored, queries])
         moved = None
         if self.sinks_move(n_new):
-            sinks, others = positions[:n_sinks], positions[n_sinks:]
-            positions = torch.cat([sinks.repeat(n_new), others])
+            sinks = positions[:n_sinks]
+            positions = torch.cat([sinks.repeat(n_new), positions[n_sinks:]])
             farthest = n_sinks + self.window - 1
             moved = (queries - farthest).clamp(min=0).repeat_interleave(n_sinks)
 
         # One token may see all that it gets.
-        seen = None
+        allowed = None
         if n_new > 1:
             distances = queries[:, None] - positions
-            near = (distances < self.window) | (positions < n_sinks)
-            seen = near & (distances >= 0)
+            is_near = (distances < self.window) | (positions < n_sinks)
+            allowed = is_near & (distances >= 0)
             if moved is not None:  # each token sees its own sinks
                 own = torch.eye(n_new, dtype=torch.bool)
-                seen[:, : len(moved)] &= own.repeat_interleave(n_sinks, 1)
-            seen = seen.to(device)
+                allowed[:, : len(moved)] &= own.repeat_interleave(n_sinks, 1)
+            allowed = allowed.to(device)
+
+        # A further mask has a column for each position so far.
         if mask is not None:
-            mask = both(None, mask, n_new, self.n_seen + n_new)
+            mask = combine_masks(None, mask, n_new, self.n_seen + n_new)
             if mask.shape[-1] > 1:
                 mask = mask[..., positions.to(mask.device)]
-            seen = mask if seen is None else seen & mask
+            allowed = mask if allowed is None else allowed & mask
 
+        # Where the keys stand for their query: sinks go along with the window.
         keys = positions
         if moved is not None:
             keys = positions.index_add(0, torch.arange(len(moved)), moved)
             moved = moved.to(device)
-        return Place(queries.to(device), keys.to(device), seen, moved)
+        return Place(queries.to(device), keys.to(device), allowed, moved)
 
-    def append(self, layer: int, keys: Tensor, values: Tensor, turn=None) -> tuple:
-        """Store (b h t d); return the keys and values that the new queries may need.
+    def append(
+        self, layer: int, keys: Tensor, values: Tensor, turn: Rope | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Stores (b h t d). Returns what the new queries may need, (b h s d).
 
         One token takes the slot of what is too far from it. Of several, the first may
         see what the last may not: they are put beside the old ones, and stored when
-        the next pass begins, for if this one fails the old ones are still wanted.
-        Rotary positions bring what turns the keys of sinks that move, `turn`.
+        the next pass begins, for if this one fails the old ones are still needed.
+        Rotary positions bring what turns the keys of sinks that move, `turn`. Raises
+        ValueError for keys of another model or number of streams.
         """
         b, h, t, d = keys.shape
-        n_sinks, n_slots = self.n_sinks, self.n_sinks + self.window
+        n_sinks = self.n_sinks
+        shape = (b, h, n_sinks + self.window, d)
         if not self.n_seen:
-            shape = b, h, n_slots, d
-            self.kept[layer] = zeros(keys, *shape), zeros(values, *shape)
-        old_keys, old_values = self.kept[layer]
-        if old_keys.shape != (b, h, n_slots, d):
+            self.layers[layer] = (zeros(keys, *shape), zeros(values, *shape))
+        old_keys, old_values = self.layers[layer]
+        if old_keys.shape != shape:
             raise other_keys(old_keys, keys)
 
         if t == 1:
-            self.write(layer, self.n_seen, keys, values)
+            self.fill_slots(layer, self.n_seen, keys, values)
             if turn is not None:
                 old_keys[..., :n_sinks, :] = apply_rotary(self.sinks[layer], turn)
-            n = min(self.n_seen + 1, n_slots)
-            return old_keys[..., :n, :], old_values[..., :n, :]
+            n_used = min(self.n_seen + 1, n_sinks + self.window)
+            return old_keys[..., :n_used, :], old_values[..., :n_used, :]
 
-        self.late[layer] = self.n_seen, keys, values
-        slots = self.wanted()
+        self.pending[layer] = (self.n_seen, keys, values)
+        slots = self.visible_slots()
         all_keys = torch.cat([old_keys[..., slots, :], keys], -2)
         all_values = torch.cat([old_values[..., slots, :], values], -2)
         if not self.sinks_move(t):
             return all_keys, all_values
 
-        # The sinks come first, some of them perhaps in this very pass.
+        # The sinks come first, once for each token, some perhaps in this very pass.
         sinks = all_keys[..., :n_sinks, :]
         if self.n_seen >= n_sinks:
             sinks = self.sinks[layer]
@@ -271,24 +344,30 @@ class SlidingWindowCache(Cache):
         all_values = torch.cat([sink_values, all_values[..., n_sinks:, :]], -2)
         return all_keys, all_values
 
-    def settle(self) -> None:
-        """Store what the last pass has brought, unless it failed."""
-        for layer, (start, keys, values) in self.late.items():
+    def flush(self) -> None:
+        """Stores what the last pass of several tokens has brought, unless it failed."""
+        for layer, (start, keys, values) in self.pending.items():
             if self.n_seen > start:
-                self.write(layer, start, keys, values)
-        self.late = {}
+                self.fill_slots(layer, start, keys, values)
+        self.pending = {}
 
-    def write(self, layer: int, start: int, keys: Tensor, values: Tensor) -> None:
-        """Put keys and values (b h t d) from position `start` on into their slots."""
-        held = self.held(start + keys.shape[-2])
-        (slots,) = (held >= start).nonzero(as_tuple=True)
-        for kept, new in zip(self.kept[layer], (keys, values), strict=True):
-            kept[..., slots, :] = new[..., held[slots] - start, :]
+    def fill_slots(self, layer: int, start: int, keys: Tensor, values: Tensor) -> None:
+        """Puts keys and values (b h t d) from position `start` on into their slots."""
+        positions = self.slot_positions(start + keys.shape[-2])
+        slots = (positions >= start).nonzero()[:, 0]
+        sources = positions[slots] - start
+        old_keys, old_values = self.layers[layer]
+        old_keys[..., slots, :] = keys[..., sources, :]
+        old_values[..., slots, :] = values[..., sources, :]
         if start < self.n_sinks:
-            self.sinks[layer] = self.kept[layer][0][..., : self.n_sinks, :].clone()
+            self.sinks[layer] = old_keys[..., : self.n_sinks, :].clone()
 
     def reorder(self, rows: Tensor) -> None:
-        self.settle()
-        kept = self.reordered(rows)
+        """Lets row i of the batch continue what `rows[i]` held: `Cache.reorder`."""
+        self.flush()
+        layers = self.reordered(rows)
         sinks = {layer: keys[rows] for layer, keys in self.sinks.items()}
-        self.kept, self.sinks = kept, sinks
+
+        # Nothing above has changed what is stored, and nothing below can fail.
+        self.layers = layers
+        self.sinks = sinks

@@ -86,7 +86,7 @@ def test_a_talk_longer_than_its_window_goes_on(loaded):
     for _ in range(3):
         words = heard(talk, "Tell me about the sea.", 12)
     assert len(talk.cache) > 32 and words
-    assert talk.cache.kept[0][0].shape[-2] == 36
+    assert talk.cache.layers[0][0].shape[-2] == 36
 
 
 def test_at_a_temperature_the_seed_decides(loaded):

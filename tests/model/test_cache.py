@@ -47,7 +47,7 @@ def in_pieces(gpt, tokens, kept, cuts=()):
 
 
 def stored(kept):
-    return [x for pair in kept.kept.values() for x in pair]
+    return [x for pair in kept.layers.values() for x in pair]
 
 
 def assert_near(ours, right, kind="exact"):
