@@ -94,7 +94,7 @@ def clip_gradients(model: nn.Module, clip: float) -> Tensor:
     """Shortens the gradients, all as one vector, to the length `clip` at most.
 
     Returns their length before. Gradients of 16 bits are summed in float32. Pascanu et
-    al. 2012, algorithm 1.
+    al. 2013, algorithm 1.
     """
     parameters = [p for p in model.parameters() if p.grad is not None]
     norm = get_total_norm([widened(p.grad) for p in parameters])
