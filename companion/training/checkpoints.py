@@ -98,7 +98,7 @@ def load_checkpoint(
         if not isinstance(value, dict):
             raise ValueError(f"{name} is {shown(value)}; it must be a dictionary")
 
-    # Is it this run's?
+    # Make sure that it is this run's.
     tensors, header = read_checkpoint(path)
     metadata = header["metadata"]
     check_same(path, saved=header, here=fingerprint(model, optimizer))
@@ -113,9 +113,8 @@ def load_checkpoint(
         weights[name] = shard_like(tensors.pop(f"model.{name}"), x)
     parameters = parameters_by_name(model, optimizer)
     states = {}
-    for full_name, x in sorted(
-        (tensors | header["numbers"]).items()
-    ):  # on all ranks so
+    # Sorted, for all ranks must ask for their parts in one order.
+    for full_name, x in sorted((tensors | header["numbers"]).items()):
         name, key = full_name.removeprefix("optimizer.").rsplit(".", 1)
         parameter = parameters[name]
         if isinstance(x, Tensor) and x.shape == parameter.shape:
