@@ -5,14 +5,20 @@ import torch.distributed as dist
 
 
 def is_joined() -> bool:
-    """Whether this process is talking to others."""
+    """Returns whether this process is talking to others."""
     return dist.is_available() and dist.is_initialized()
 
 
 def bfloat16_is_faster(device: str) -> bool:
-    """Whether the device multiplies bfloat16 by itself, and not by way of float32."""
-    kind = torch.device(device).type
-    if kind == "cuda":
+    """Returns whether the device multiplies bfloat16 by itself, not by way of float32.
+
+    Other devices than processors and CUDA's are taken for slower.
+    """
+    device_type = torch.device(device).type
+    if device_type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    by_vectors = torch.cpu._is_avx512_bf16_supported()
-    return kind == "cpu" and (by_vectors or torch.cpu._is_amx_tile_supported())
+    if device_type == "cpu":
+        has_vectors = torch.cpu._is_avx512_bf16_supported()
+        has_tiles = torch.cpu._is_amx_tile_supported()
+        return has_vectors or has_tiles
+    return False

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 
 from .device import is_joined
 
@@ -21,8 +22,8 @@ STOPS = [
 ]
 
 
-class Noted:
-    """A handler of signals that only keeps what came.
+class DeferringHandler:
+    """A handler of signals that remembers what came, until it is delivered.
 
     What comes `patience` seconds after the first, or later, raises KeyboardInterrupt.
     """
@@ -30,13 +31,13 @@ class Noted:
     def __init__(self, patience: float):
         self.patience = patience
         self.signals: list[int] = []
-        self.began = 0.0
-        self.before: dict[int, object] = {}  # the handlers in whose place it stands
+        self.first_time = 0.0  # when the first of them came, in seconds
+        self.replaced: dict[int, object] = {}  # the handlers in whose place it stands
 
-    def __call__(self, number: int, frame) -> None:
+    def __call__(self, number: int, frame: FrameType | None) -> None:
         if not self.signals:
-            self.began = time.monotonic()
-        elif time.monotonic() - self.began >= self.patience:
+            self.first_time = time.monotonic()
+        elif time.monotonic() - self.first_time >= self.patience:
             raise KeyboardInterrupt
         self.signals.append(number)
 
@@ -51,16 +52,17 @@ class Noted:
             for number in STOPS:
                 handler = signal.getsignal(number)
                 if handler not in (signal.SIG_IGN, None):
-                    self.before[number] = handler
+                    self.replaced[number] = handler
                     stack.callback(signal.signal, number, handler)
                     signal.signal(number, self)
             yield
 
     def deliver(self, ends_a_loop: bool) -> None:
-        """Send again what came, Ctrl-C last."""
+        """Sends again what came, Ctrl-C last."""
         for number in reversed(STOPS):
-            is_done = number == signal.SIGINT and ends_a_loop
-            if is_done and not isinstance(self.before.get(number), Noted):
+            has_ended_a_loop = number == signal.SIGINT and ends_a_loop
+            is_nested = isinstance(self.replaced.get(number), DeferringHandler)
+            if has_ended_a_loop and not is_nested:
                 continue
             if number in self.signals:
                 signal.raise_signal(number)
@@ -79,9 +81,9 @@ def deferred_interrupts(patience: float = 0) -> Iterator[Callable[[], bool]]:
         yield lambda: False
         return
 
-    noted = Noted(patience)
-    with noted.installed(ends_a_loop=True):
-        yield lambda: bool(noted.signals)
+    handler = DeferringHandler(patience)
+    with handler.installed(ends_a_loop=True):
+        yield lambda: bool(handler.signals)
 
 
 @contextmanager
@@ -91,5 +93,6 @@ def interrupts_put_off() -> Iterator[None]:
         yield
         return
 
-    with Noted(math.inf).installed(ends_a_loop=False):
+    handler = DeferringHandler(patience=math.inf)
+    with handler.installed(ends_a_loop=False):
         yield

@@ -126,7 +126,9 @@ class Run:
         if interrupted():
             return losses
         with half_precision, closing(bar):
-            steps = training_steps(model, self.optimizer, self.batches(), first=first)
+            steps = training_steps(
+                model, self.optimizer, self.batches(), first_step=first
+            )
             for step, loss in steps:
                 self.step = step + 1
                 self.set_rates()

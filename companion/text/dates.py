@@ -6,6 +6,8 @@ judged by days it has never seen, written in ways that the training never put to
 
 import datetime
 import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,72 +22,150 @@ MONTHS = (
 ROMAN = "I II III IV V VI VII VIII IX X XI XII".split()
 WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 # d: 3, dd: 03, th: 3rd; m, mm, March, Mar, III: the month; y: 1999, yy: 99
-PATTERNS = (
-    "{d} {March} {y}|{th} of {March}, {y}|the {th} of {March} {y}|{th} {March} {y}"
-    "|{March} {d}, {y}|{March} {th}, {y}|{March} the {th}, {y}|{y}, {March} {d}"
-    "|{d} {March} {yy}|{Mar} {d} {yy}|{Mar}. {d}, '{yy}|{d} {Mar} {y}|{d}-{Mar}-{yy}"
-    "|{dd}-{Mar}-{y}|{Mar} {th} {y}|{dd}/{mm}/{y}|{d}/{m}/{y}|{d}/{m}/{yy}"
-    "|{dd}.{mm}.{y}|{d}.{m}.{yy}|{dd}-{mm}-{y}|{y}/{mm}/{dd}|{y}.{m}.{d}|{y}{mm}{dd}"
-    "|{d} {III} {y}|{d}.{III}.{y}|{d}/{III}/{yy}"
-).split("|")
-PREFIXES = ("", "{Wed} ", "{Wednesday}, ")
-CASES = (str, str.upper, str.lower)
+PATTERNS = [
+    "{d} {March} {y}",
+    "{th} of {March}, {y}",
+    "the {th} of {March} {y}",
+    "{th} {March} {y}",
+    "{March} {d}, {y}",
+    "{March} {th}, {y}",
+    "{March} the {th}, {y}",
+    "{y}, {March} {d}",
+    "{d} {March} {yy}",
+    "{Mar} {d} {yy}",
+    "{Mar}. {d}, '{yy}",
+    "{d} {Mar} {y}",
+    "{d}-{Mar}-{yy}",
+    "{dd}-{Mar}-{y}",
+    "{Mar} {th} {y}",
+    "{dd}/{mm}/{y}",
+    "{d}/{m}/{y}",
+    "{d}/{m}/{yy}",
+    "{dd}.{mm}.{y}",
+    "{d}.{m}.{yy}",
+    "{dd}-{mm}-{y}",
+    "{y}/{mm}/{dd}",
+    "{y}.{m}.{d}",
+    "{y}{mm}{dd}",
+    "{d} {III} {y}",
+    "{d}.{III}.{y}",
+    "{d}/{III}/{yy}",
+]
+PREFIXES = ["", "{Wed} ", "{Wednesday}, "]
+CASES = [str, str.upper, str.lower]
+
 # Two digits of a year are enough within one hundred of them.
-FIRST, LAST = datetime.date(1950, 1, 1), datetime.date(2049, 12, 31)
-DAYS = [*map(datetime.date.fromordinal, range(FIRST.toordinal(), LAST.toordinal() + 1))]
-TEST_DAYS = [day for day in DAYS if day.toordinal() * 7919 % 10_007 < 1000]
-TRAINING_DAYS = [day for day in DAYS if day.toordinal() * 7919 % 10_007 >= 1000]
-BEGIN, END = "^$"  # around the target
+FIRST_DAY = datetime.date(1950, 1, 1)
+LAST_DAY = datetime.date(2049, 12, 31)
+DAYS = [
+    datetime.date.fromordinal(number)
+    for number in range(FIRST_DAY.toordinal(), LAST_DAY.toordinal() + 1)
+]
+
+
+def is_test_day(day: datetime.date) -> bool:
+    """Returns whether a day is kept for the test: about every tenth, well scattered."""
+    return day.toordinal() * 7919 % 10_007 < 1000
+
+
+TEST_DAYS = [day for day in DAYS if is_test_day(day)]
+TRAINING_DAYS = [day for day in DAYS if not is_test_day(day)]
+
+# The target stands between these two.
+BEGIN = "^"
+END = "$"
 ALPHABET = CharTokenizer(
     BEGIN + END + "0123456789 ,.'/-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
 
 def ordinal(day: int) -> str:
-    """1st, 2nd, 3rd, 4th, ... 11th, ... 21st."""
-    ending = "th" if day // 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
-    return f"{day}{ending}"
+    """Returns 1st, 2nd, 3rd, 4th, ... 11th, ... 21st."""
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    if day // 10 == 1:  # 11th, 12th, 13th
+        return f"{day}th"
+    return f"{day}{endings.get(day % 10, 'th')}"
 
 
-def write(day: datetime.date, form: tuple, slip=lambda name: name) -> str:
-    """The day in one of FORMS; `slip` may misspell the long names."""
-    prefix, pattern, case = form
-    weekday, month = WEEKDAYS[day.weekday()], MONTHS[day.month - 1]
-    parts = {"d": day.day, "dd": f"{day.day:02}", "th": ordinal(day.day)}
-    parts |= {"m": day.month, "mm": f"{day.month:02}", "III": ROMAN[day.month - 1]}
-    parts |= {"March": slip(month), "Mar": month[:3]}
-    parts |= {"y": day.year, "yy": f"{day.year % 100:02}"}
-    parts |= {"Wed": weekday[:3], "Wednesday": slip(weekday)}
-    return case((prefix + pattern).format(**parts))
+class Form(NamedTuple):
+    """How a day is written: one of PREFIXES, of PATTERNS and of CASES."""
+
+    prefix: str
+    pattern: str
+    case: Callable[[str], str]
 
 
-# A form is a pattern, a weekday before it or none, and upper or lower case; those that
-# write a day alike are one (of a day that shows a 0 before both its numbers). Every
-# fifth is kept for the test, though all its parts occur in other forms.
-ALL = itertools.product(PREFIXES, PATTERNS, CASES)
-FORMS = [*{write(datetime.date(1954, 3, 2), form): form for form in ALL}.values()]
+def write(
+    day: datetime.date, form: Form, slip: Callable[[str], str] | None = None
+) -> str:
+    """Returns the day as the form writes it; `slip` may misspell the long names."""
+    month = MONTHS[day.month - 1]
+    weekday = WEEKDAYS[day.weekday()]
+    long_month = month
+    long_weekday = weekday
+    if slip is not None:
+        long_month = slip(month)
+        long_weekday = slip(weekday)
+
+    text = (form.prefix + form.pattern).format(
+        d=day.day,
+        dd=f"{day.day:02}",
+        th=ordinal(day.day),
+        m=day.month,
+        mm=f"{day.month:02}",
+        III=ROMAN[day.month - 1],
+        March=long_month,
+        Mar=month[:3],
+        y=day.year,
+        yy=f"{day.year % 100:02}",
+        Wed=weekday[:3],
+        Wednesday=long_weekday,
+    )
+    return form.case(text)
+
+
+def different_forms() -> list[Form]:
+    """Returns all forms; of those that write every day alike, the last.
+
+    They are found by a day that shows a 0 before both its numbers.
+    """
+    day = datetime.date(1954, 3, 2)
+    forms = {}
+    for parts in itertools.product(PREFIXES, PATTERNS, CASES):
+        form = Form(*parts)
+        forms[write(day, form)] = form
+    return list(forms.values())
+
+
+# Every fifth is kept for the test, though all its parts occur in other forms.
+FORMS = different_forms()
 TEST_FORMS = FORMS[::5]
 TRAINING_FORMS = [form for form in FORMS if form not in TEST_FORMS]
 
 
-def pick(options, generator: torch.Generator):
-    """One of the options, each as likely as the others."""
+def pick(options: Sequence[Any], generator: torch.Generator) -> Any:
+    """Returns one of the options, each as likely as the others."""
     return options[torch.randint(len(options), (), generator=generator)]
 
 
 def misspell(name: str, generator: torch.Generator) -> str:
-    """A name with two letters swapped, one left out, or one doubled."""
+    """Returns a name with two letters swapped, one left out, or one doubled."""
     i = int(torch.randint(len(name) - 1, (), generator=generator))
     a, b = name[i : i + 2]
-    return name[:i] + pick((b + a, b, a + a + b), generator) + name[i + 2 :]
+    swapped = b + a
+    left_out = b
+    doubled = a + a + b
+    return name[:i] + pick([swapped, left_out, doubled], generator) + name[i + 2 :]
 
 
-def dates(n: int, generator: torch.Generator, *, test=False, slips=0.1) -> list[tuple]:
-    """`n` random dates, (as somebody wrote it, ISO 8601), between 1950 and 2049.
+def dates(
+    n: int, generator: torch.Generator, *, test: bool = False, slips: float = 0.1
+) -> list[tuple[str, str]]:
+    """Draws `n` dates, (as somebody wrote it, ISO 8601), between 1950 and 2049.
 
     Of three numbers the day comes first, unless the year does. With probability `slips`
     a long name has two letters swapped, one left out or one doubled. `test` draws from
-    days and forms that are never drawn without it.
+    days and forms that are never drawn without it. Chapter 08.
     """
     check_whole(0, n=n)
     check_between(0, 1, slips=slips)
@@ -95,28 +175,39 @@ def dates(n: int, generator: torch.Generator, *, test=False, slips=0.1) -> list[
             return name
         return misspell(name, generator)
 
-    days, forms = (TEST_DAYS, TEST_FORMS) if test else (TRAINING_DAYS, TRAINING_FORMS)
-    drawn = [pick(days, generator) for _ in range(n)]
-    return [(write(d, pick(forms, generator), slip), d.isoformat()) for d in drawn]
+    days = TEST_DAYS if test else TRAINING_DAYS
+    forms = TEST_FORMS if test else TRAINING_FORMS
+    pairs = []
+    for day in [pick(days, generator) for _ in range(n)]:
+        form = pick(forms, generator)
+        pairs.append((write(day, form, slip), day.isoformat()))
+    return pairs
 
 
-def pad(texts: list[str]) -> tuple[Tensor, Tensor]:
-    """Tokens (b s), padded at the end with token 0, and their lengths (b)."""
+def pad(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Returns tokens (b s), padded at the end with token 0, and their lengths (b)."""
     rows = [torch.tensor(ALPHABET.encode(text), dtype=torch.long) for text in texts]
     padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    return padded, torch.tensor([len(row) for row in rows])
+    lengths = torch.tensor([len(row) for row in rows])
+    return padded, lengths
 
 
-def date_batches(batch_size: int, n_steps: int, generator: torch.Generator):
-    """source (b s), target (b t), lengths (b), and the target one character later."""
+def date_batches(
+    batch_size: int, n_steps: int, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Draws `n_steps` batches of dates for the training of an encoder and decoder.
+
+    Yields the source (b s), the target (b t), the source's lengths (b), and the target
+    one character later (b t). Chapter 08.
+    """
     check_whole(batch_size=batch_size)
     check_whole(0, n_steps=n_steps)
 
-    def draw():
+    def draw() -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         for _ in range(n_steps):
-            written, iso = zip(*dates(batch_size, generator), strict=True)
-            source, lengths = pad(written)
-            target, _ = pad([BEGIN + day + END for day in iso])
+            texts, days = zip(*dates(batch_size, generator), strict=True)
+            source, lengths = pad(texts)
+            target, _ = pad([BEGIN + day + END for day in days])
             yield source, target[:, :-1], lengths, target[:, 1:]
 
     return draw()

@@ -1,5 +1,7 @@
 """Data: tiny Shakespeare, splits, windows and batches. Chapters 00 and 05."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -8,37 +10,51 @@ from ..inputs import check_between, check_tensor, check_whole
 
 
 def tiny_shakespeare() -> str:
-    """1,115,394 characters of nine plays (Karpathy, char-rnn, 2015)."""
+    """Returns 1,115,394 characters of nine plays, from the cache.
+
+    Raises FileNotFoundError or ValueError where the file is missing or damaged.
+    Karpathy, char-rnn, 2015. Chapter 00.
+    """
     return find(SHAKESPEARE).read_bytes().decode()
 
 
 def split(tokens: Tensor, fraction: float = 0.9) -> tuple[Tensor, Tensor]:
-    """The first `fraction` of the tokens for training, the rest for validation.
+    """Returns the first `fraction` of the tokens for training, the rest for validation.
 
-    Raises ValueError where one part would be empty.
+    Tokens (t). Raises ValueError where one part would be empty. Chapter 05.
     """
     check_tensor("integers", "t", tokens=tokens)
     check_between(0, 1, fraction=fraction)
-    n = int(fraction * len(tokens))
-    if not 0 < n < len(tokens):
+    n_training = int(fraction * len(tokens))
+    if not 0 < n_training < len(tokens):
         raise ValueError(f"{fraction} of {len(tokens)} tokens leaves one part empty")
-    return tokens[:n], tokens[n:]
+    return tokens[:n_training], tokens[n_training:]
 
 
-def batches(tokens: Tensor, *, batch_size, context_length, n_steps, generator=None):
-    """`n_steps` batches of windows at random places: inputs (b t) and targets (b t).
+def batches(
+    tokens: Tensor,
+    *,
+    batch_size: int,
+    context_length: int,
+    n_steps: int,
+    generator: torch.Generator | None = None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Draws `n_steps` batches of windows at random places.
 
-    A target is the token after its input. Raises ValueError if no window fits.
+    Yields inputs (b t) and targets (b t), where a target is the token after its input.
+    Raises ValueError, before the first is drawn, if no window fits. Chapter 05.
     """
     check_tensor("integers", "t", tokens=tokens)
     check_whole(batch_size=batch_size, context_length=context_length)
     check_whole(0, n_steps=n_steps)
     n_places = len(tokens) - context_length
     if n_places < 1:
-        needed = f"context_length ({context_length}) needs {context_length + 1} tokens"
-        raise ValueError(f"{needed} or more, there are {len(tokens)}")
+        raise ValueError(
+            f"context_length ({context_length}) needs {context_length + 1} tokens or"
+            f" more, there are {len(tokens)}"
+        )
 
-    def draw():
+    def draw() -> Iterator[tuple[Tensor, Tensor]]:
         for _ in range(n_steps):
             starts = torch.randint(n_places, (batch_size, 1), generator=generator)
             windows = tokens[starts + torch.arange(context_length + 1)]

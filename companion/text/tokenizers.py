@@ -5,7 +5,7 @@ import operator
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from itertools import count, pairwise
+from itertools import pairwise
 
 import tiktoken
 
@@ -14,15 +14,19 @@ from ..inputs import check_whole
 
 
 def check_ids(tokens: Iterable[int], d_vocab: int) -> list[int]:
-    """The tokens as integers; ValueError for one outside the vocabulary."""
+    """Returns the tokens as integers.
+
+    Raises ValueError for one outside the vocabulary.
+    """
     ids = [operator.index(token) for token in tokens]
-    if outside := [token for token in ids if not 0 <= token < d_vocab]:
-        raise ValueError(f"token {outside[0]} is outside 0 to {d_vocab - 1}")
+    for token in ids:
+        if not 0 <= token < d_vocab:
+            raise ValueError(f"token {token} is outside 0 to {d_vocab - 1}")
     return ids
 
 
 class CharTokenizer:
-    """One token a character, over the sorted characters of a text.
+    """One token a character, over the sorted characters of a text. Chapter 00.
 
     >>> tokenizer = CharTokenizer("hello")
     >>> tokenizer.encode("hole")
@@ -39,14 +43,24 @@ class CharTokenizer:
         self.d_vocab = len(self.characters)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`. ValueError for a character outside the vocabulary."""
-        if new := [x for x in text if x not in self.index]:
-            raise ValueError(f"{new[0]!r} is not one of the {self.d_vocab} characters")
+        """Returns the token ids of `text`.
+
+        Raises ValueError for a character outside the vocabulary.
+        """
+        for character in text:
+            if character not in self.index:
+                raise ValueError(
+                    f"{character!r} is not one of the {self.d_vocab} characters"
+                )
         return [self.index[character] for character in text]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Text of `tokens`. ValueError for an id outside the vocabulary."""
-        return "".join(self.characters[i] for i in check_ids(tokens, self.d_vocab))
+        """Returns the text of `tokens`.
+
+        Raises ValueError for one outside the vocabulary.
+        """
+        ids = check_ids(tokens, self.d_vocab)
+        return "".join(self.characters[i] for i in ids)
 
 
 # Words with the space before them, runs of other signs, runs of white space: every
@@ -63,46 +77,59 @@ LONGEST_KNOWN = 50  # each of so many characters at most
 
 
 def merge(ids: list[int], pair: tuple[int, int], new: int) -> list[int]:
-    """`ids` with every `pair`, from left to right, replaced by `new`.
+    """Returns `ids` with every `pair`, from left to right, replaced by `new`.
 
     >>> merge([1, 2, 1, 2, 2], (1, 2), 9)
     [9, 9, 2]
     """
-    merged, i = [], 0
+    merged = []
+    i = 0
     while i < len(ids):
-        found = tuple(ids[i : i + 2]) == pair
-        merged.append(new if found else ids[i])
-        i += 2 if found else 1
+        if tuple(ids[i : i + 2]) == pair:
+            merged.append(new)
+            i += 2
+        else:
+            merged.append(ids[i])
+            i += 1
     return merged
 
 
 def train_bpe(text: str, d_vocab: int) -> list[tuple[int, int]]:
-    """The `d_vocab` - 256 merges of byte-pair encoding: always the commonest pair next.
+    """Returns the `d_vocab` - 256 merges of byte-pair encoding, in order.
 
-    Ties go to the pair with the larger ids. After a merge only the pieces that hold the
-    pair are counted anew. A text with too few pairs has fewer. Sennrich et al. 2016.
+    Always the commonest pair is merged next; ties go to the pair with the larger ids.
+    After a merge only the pieces that hold the pair are counted anew. A text with too
+    few pairs has fewer. Sennrich et al. 2016, algorithm 1.
     """
     check_whole(256, d_vocab=d_vocab)  # one for each byte
-    pieces = Counter(re.findall(PIECES, text))
-    words, counts = [list(p.encode()) for p in pieces], list(pieces.values())
-    pairs, places, merges = Counter(), defaultdict(set), []
 
-    def add(i: int, sign: int) -> None:
+    # Each piece is merged once, however often the text has it.
+    pieces = Counter(re.findall(PIECES, text))
+    words = [list(piece.encode()) for piece in pieces]
+    counts = list(pieces.values())
+
+    pair_counts = Counter()
+    places = defaultdict(set)  # of a pair, the words that hold it
+
+    def count_pairs(i: int, sign: int) -> None:
         for pair in pairwise(words[i]):
-            pairs[pair] += sign * counts[i]
+            pair_counts[pair] += sign * counts[i]
             places[pair].add(i)
 
     for i in range(len(words)):
-        add(i, 1)
-    while len(merges) < d_vocab - 256 and pairs:
-        n, pair = max((n, pair) for pair, n in pairs.items())
+        count_pairs(i, 1)
+
+    merges = []
+    while len(merges) < d_vocab - 256 and pair_counts:
+        n, pair = max((n, pair) for pair, n in pair_counts.items())
         if n < 1:
             break
+        new = 256 + len(merges)
         for i in places.pop(pair):
-            add(i, -1)
-            words[i] = merge(words[i], pair, 256 + len(merges))
-            add(i, 1)
-        del pairs[pair]
+            count_pairs(i, -1)
+            words[i] = merge(words[i], pair, new)
+            count_pairs(i, 1)
+        del pair_counts[pair]
         merges.append(pair)
     return merges
 
@@ -112,66 +139,84 @@ class BPETokenizer:
 
     Token i < 256 is byte i; token 256 + i is the i-th merge. Any text can be encoded.
     Raises ValueError for a merge that is no pair of earlier tokens, or whose bytes the
-    merges before it put together otherwise, as a pair that is given twice.
+    merges before it put together otherwise, as a pair that is given twice. Sennrich et
+    al. 2016; of bytes, Radford et al. 2019, section 2.2.
     """
 
     def __init__(self, merges: list[tuple[int, int]]):
         self.vocabulary = [bytes([i]) for i in range(256)]
-        self.ranks = {}  # of a pair, the new token
-        self.known = {}  # of a piece, its tokens
-        for pair in map(tuple, merges):  # JSON gives lists
-            new = len(self.vocabulary)
-            if len(pair) != 2 or not all(token in range(new) for token in pair):
-                wanted = f"it must be a pair of the {new} tokens before it"
-                raise ValueError(f"merge {new - 256} is {pair}; {wanted}")
-            token = self.vocabulary[pair[0]] + self.vocabulary[pair[1]]
-            self.vocabulary.append(token)
-            self.ranks.setdefault(pair, new)
-
-            # tiktoken knows bytes and no pairs: only one pair may come to these.
-            ids = self.apply_merges(token)
-            if ids != [new]:
-                otherwise = f"its bytes {token} are {ids} by the merges before it"
-                raise ValueError(f"merge {new - 256} is {pair}; {otherwise}")
+        self.ranks: dict[tuple[int, int], int] = {}  # of a pair, the new token
+        self.known: dict[str, tuple[int, ...]] = {}  # of a piece, its tokens
+        for pair in merges:
+            self.add_merge(tuple(pair))  # JSON gives lists
         self.d_vocab = len(self.vocabulary)
+
+    def add_merge(self, pair: tuple[int, int]) -> None:
+        """Adds the token that a pair becomes. Raises ValueError as the class does."""
+        new = len(self.vocabulary)
+        if len(pair) != 2 or not all(token in range(new) for token in pair):
+            raise ValueError(
+                f"merge {new - 256} is {pair}; it must be a pair of the {new} tokens"
+                " before it"
+            )
+        left, right = pair
+        token = self.vocabulary[left] + self.vocabulary[right]
+        self.vocabulary.append(token)
+        self.ranks.setdefault(pair, new)
+
+        # tiktoken knows bytes and no pairs: only one pair may come to these.
+        ids = self.apply_merges(token)
+        if ids != [new]:
+            raise ValueError(
+                f"merge {new - 256} is {pair}; its bytes {token} are {ids} by the"
+                " merges before it"
+            )
 
     @classmethod
     def train(cls, text: str, d_vocab: int) -> "BPETokenizer":
-        """A tokenizer with the merges of `train_bpe(text, d_vocab)`."""
+        """Returns a tokenizer with the merges of `train_bpe(text, d_vocab)`."""
         return cls(train_bpe(text, d_vocab))
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`. ValueError for half a character, a lone surrogate."""
+        """Returns the token ids of `text`.
+
+        Raises ValueError for half a character, a lone surrogate.
+        """
         pieces = re.findall(PIECES, text)
         return [token for piece in pieces for token in self.encode_piece(piece)]
 
     def encode_piece(self, piece: str) -> tuple[int, ...]:
-        """Token ids of one piece. Those of short pieces are remembered."""
-        ids = self.known.get(piece)
-        if ids is None:
-            ids = tuple(self.apply_merges(piece.encode()))
-            if len(piece) <= LONGEST_KNOWN:
-                if len(self.known) >= N_KNOWN:
-                    self.known.clear()
-                self.known[piece] = ids
+        """Returns the token ids of one piece. Those of short pieces are remembered."""
+        if piece in self.known:
+            return self.known[piece]
+
+        ids = tuple(self.apply_merges(piece.encode()))
+        if len(piece) <= LONGEST_KNOWN:
+            if len(self.known) >= N_KNOWN:
+                self.known.clear()
+            self.known[piece] = ids
         return ids
 
     def apply_merges(self, piece: bytes) -> list[int]:
-        """The bytes of one piece, merged by the pair of the lowest rank first."""
+        """Merges a piece's bytes, the pair of lowest rank first. Returns its tokens."""
         ids = list(piece)
-        while pairs := self.ranks.keys() & pairwise(ids):
-            first = min(pairs, key=self.ranks.__getitem__)
-            ids = merge(ids, first, self.ranks[first])
-        return ids
+        while True:
+            pairs = self.ranks.keys() & pairwise(ids)
+            if not pairs:
+                return ids
+            pair = min(pairs, key=self.ranks.get)
+            ids = merge(ids, pair, self.ranks[pair])
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Text of `tokens`; bytes that are no character become U+FFFD."""
+        """Returns the text of `tokens`; bytes that are no character become U+FFFD."""
         ids = check_ids(tokens, self.d_vocab)
-        return b"".join(self.vocabulary[i] for i in ids).decode(errors="replace")
+        text = b"".join(self.vocabulary[i] for i in ids)
+        return text.decode(errors="replace")
 
     def to_tiktoken(self) -> tiktoken.Encoding:
-        """The same encoding by tiktoken, which is much faster."""
-        return encoding({token: i for i, token in enumerate(self.vocabulary)}, PIECES)
+        """Returns the same encoding by tiktoken, which is much faster."""
+        ranks = {token: i for i, token in enumerate(self.vocabulary)}
+        return encoding(ranks, PIECES)
 
 
 def encoding(
@@ -180,28 +225,43 @@ def encoding(
     special: dict[str, int] | None = None,
     name: str = "companion",
 ) -> tiktoken.Encoding:
-    """tiktoken's encoding by a vocabulary of bytes, in the order of their merges."""
+    """Returns tiktoken's encoding by a vocabulary of bytes and their ranks.
+
+    A token's rank is its number, and says when its merge comes. `pieces` is the regular
+    expression of what is merged by itself.
+    """
     return tiktoken.Encoding(
         name, pat_str=pieces, mergeable_ranks=ranks, special_tokens=special or {}
     )
 
 
 def printable_bytes() -> dict[str, int]:
-    """The byte for which each character of GPT-2's vocabulary stands.
+    """Returns the byte for which each character of GPT-2's vocabulary stands.
 
     Bytes that can be printed stand for themselves, the others for 256 and up.
     """
-    others, plain = count(256), [chr(i).isprintable() and i != 32 for i in range(256)]
-    return {chr(i if plain[i] else next(others)): i for i in range(256)}
+    bytes_by_character = {}
+    n_others = 0
+    for byte in range(256):
+        character = chr(byte)
+        if not character.isprintable() or character == " ":
+            character = chr(256 + n_others)
+            n_others += 1
+        bytes_by_character[character] = byte
+    return bytes_by_character
 
 
 def gpt2_tokenizer() -> tiktoken.Encoding:
-    """GPT-2's byte-pair encoding, 50,257 tokens, from the cache. Radford et al. 2019.
+    """Returns GPT-2's byte-pair encoding, 50,257 tokens, from the cache.
 
     A token's number is also its rank: merges with small numbers come first. Raises
-    FileNotFoundError or ValueError where the vocabulary is missing or damaged.
+    FileNotFoundError or ValueError where the vocabulary is missing or damaged. Radford
+    et al. 2019.
     """
     tokens = json.loads(find(GPT2_VOCABULARY).read_text("utf-8"))
-    special, to_byte = {END_OF_TEXT: tokens.pop(END_OF_TEXT)}, printable_bytes()
-    ranks = {bytes(to_byte[x] for x in token): i for token, i in tokens.items()}
-    return encoding(ranks, GPT2_PIECES, special, "gpt2")
+    special = {END_OF_TEXT: tokens.pop(END_OF_TEXT)}
+    to_byte = printable_bytes()
+    ranks = {}
+    for token, number in tokens.items():
+        ranks[bytes(to_byte[character] for character in token)] = number
+    return encoding(ranks, GPT2_PIECES, special, name="gpt2")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -33,42 +34,49 @@ def save_checkpoint(
     model: nn.Module,
     optimizer: Optimizer,
     generator: torch.Generator,
-    **metadata,
+    **metadata: Any,
 ) -> None:
-    """Write weights, buffers, optimizer state, generator, metadata (JSON) to one file.
+    """Writes weights, buffers, optimizer state, generator, metadata to one file.
 
-    Only a whole file takes the place of an older one. Of processes that train together
-    all must call this, and rank 0 writes. Raises ValueError for what such a file can't
-    hold: a model laid out for decoding, an optimizer's state of what is no parameter of
-    the model, metadata that aren't JSON.
+    Metadata are what JSON can hold. Only a whole file takes the place of an older one.
+    Of processes that train together all must call this, and rank 0 writes. Raises
+    ValueError for what such a file can't hold: a model laid out for decoding, an
+    optimizer's state of what is no parameter of the model, metadata that aren't JSON.
+    Chapter 05.
     """
     check_trainable(model)
     metadata = to_json(metadata)
+
+    # Whatever is a tensor, under one name each; the optimizer has numbers, too.
     tensors = {"generator": generator.get_state()}
-    tensors |= {f"model.{name}": x for name, x in model.state_dict().items()}
+    for name, x in model.state_dict().items():
+        tensors[f"model.{name}"] = x
     numbers = {}
     for name, state in state_by_name(model, optimizer).items():
         for key, x in state.items():
-            place = tensors if isinstance(x, Tensor) else numbers
-            place[f"optimizer.{name}.{key}"] = x
-    about = fingerprint(model, optimizer) | {
-        "numbers": to_json(numbers),
-        "metadata": metadata,
-    }
+            if isinstance(x, Tensor):
+                tensors[f"optimizer.{name}.{key}"] = x
+            else:
+                numbers[f"optimizer.{name}.{key}"] = x
+    header = fingerprint(model, optimizer)
+    header["numbers"] = to_json(numbers)
+    header["metadata"] = metadata
 
     # Copies, since safetensors takes no two tensors in one place (tied weights).
-    copied = {}
+    copies = {}
     for name, x in tensors.items():
         if not isinstance(x, Tensor) or x.is_meta or x.layout != torch.strided:
             raise ValueError(f"{name} is {shown(x)}, which a checkpoint can't hold")
         x = full_tensor(x).cpu()
-        copied[name] = x.clone(memory_format=torch.contiguous_format)
+        copies[name] = x.clone(memory_format=torch.contiguous_format)
     if is_joined() and dist.get_rank() > 0:
         return
 
-    header = json.dumps([BLANK, about], sort_keys=True)
-    data = save(copied, {"companion": header})
-    data = data.replace(BLANK.encode(), sha256(data).hexdigest().encode(), 1)
+    # The SHA-256 is that of the file with zeros in its place.
+    text = json.dumps([BLANK, header], sort_keys=True)
+    data = save(copies, {"companion": text})
+    digest = sha256(data).hexdigest()
+    data = data.replace(BLANK.encode(), digest.encode(), 1)
     write_atomically(Path(path), data)
 
 
@@ -78,39 +86,42 @@ def load_checkpoint(
     optimizer: Optimizer,
     generator: torch.Generator,
     **expected: dict,
-) -> dict:
-    """Put a checkpoint's contents where they came from; its metadata.
+) -> dict[str, Any]:
+    """Puts a checkpoint's contents where they came from. Returns its metadata.
 
     An optimizer's state is found by its parameters' names, in whatever order it lists
     them. Raises ValueError, and changes nothing, for a file that is damaged or not of
     this package, of another model or optimizer, or with other metadata than `expected`,
-    each a dictionary; the first difference is named with both values.
+    each a dictionary; the first difference is named with both values. Chapter 05.
     """
-    for kind, value in expected.items():
+    for name, value in expected.items():
         if not isinstance(value, dict):
-            raise ValueError(f"{kind} is {shown(value)}; it must be a dictionary")
-    tensors, about = read_checkpoint(path)
-    metadata = about["metadata"]
-    check_same(
-        path, about | metadata, fingerprint(model, optimizer) | to_json(expected)
-    )
+            raise ValueError(f"{name} is {shown(value)}; it must be a dictionary")
+
+    # Make sure that it is this run's.
+    tensors, header = read_checkpoint(path)
+    metadata = header["metadata"]
+    check_same(path, saved=header, here=fingerprint(model, optimizer))
+    check_same(path, saved=metadata, here=to_json(expected))
     random_state = tensors.pop("generator")
     if random_state.shape != generator.get_state().shape:
         raise ValueError(f"{path} is of a generator of another device than this one")
 
-    weights = {
-        name: shard_like(tensors.pop(f"model.{name}"), x)
-        for name, x in model.state_dict().items()
-    }
+    # Deal out: the model's tensors, then what is left, the optimizer's.
+    weights = {}
+    for name, x in model.state_dict().items():
+        weights[name] = shard_like(tensors.pop(f"model.{name}"), x)
+    parameters = parameters_by_name(model, optimizer)
     states = {}
-    parameters = by_name(model, optimizer)
-    for full_name, x in sorted((tensors | about["numbers"]).items()):  # on all ranks so
+    # Sorted, for all ranks must ask for their parts in one order.
+    for full_name, x in sorted((tensors | header["numbers"]).items()):
         name, key = full_name.removeprefix("optimizer.").rsplit(".", 1)
-        like = parameters[name]
-        if isinstance(x, Tensor) and x.shape == like.shape:
-            x = shard_like(x, like)
+        parameter = parameters[name]
+        if isinstance(x, Tensor) and x.shape == parameter.shape:
+            x = shard_like(x, parameter)
         states.setdefault(name, {})[key] = x
 
+    # Nothing has changed so far; from here on nothing is refused.
     with interrupts_put_off(), torch.no_grad():
         generator.set_state(random_state)
         for name, x in model.state_dict().items():
@@ -119,13 +130,19 @@ def load_checkpoint(
     return metadata
 
 
-def put_states(optimizer: Optimizer, parameters: dict, states: dict) -> None:
-    """Give an optimizer the states of its parameters, both by name."""
+def put_states(
+    optimizer: Optimizer,
+    parameters: dict[str, Tensor],
+    states: dict[str, dict[str, Any]],
+) -> None:
+    """Gives an optimizer the states of its parameters, both by name."""
+    # PyTorch's own form has a number for each parameter.
+    places = {id(p): i for i, p in enumerate(optimized_parameters(optimizer))}
     whole = optimizer.state_dict()
-    places = {id(p): i for i, p in enumerate(listed(optimizer))}
     whole["state"] = {places[id(parameters[name])]: x for name, x in states.items()}
     optimizer.load_state_dict(whole)
-    # PyTorch has rounded float32 to a parameter's 16 bits.
+
+    # It has rounded float32 to a parameter's 16 bits.
     for name, state in states.items():
         loaded = optimizer.state[parameters[name]]
         for key, x in state.items():
@@ -133,93 +150,108 @@ def put_states(optimizer: Optimizer, parameters: dict, states: dict) -> None:
                 loaded[key] = x.to(loaded[key].device)
 
 
-def read_checkpoint(path: Path | str) -> tuple[dict[str, Tensor], dict]:
-    """A checkpoint's tensors by name, and what its header says, if its SHA-256 fits."""
+def read_checkpoint(path: Path | str) -> tuple[dict[str, Tensor], dict[str, dict]]:
+    """Reads a checkpoint. Returns its tensors by name, and what its header says.
+
+    The header has the dictionaries "model", "optimizer", "numbers" and "metadata".
+    Raises ValueError for a file whose SHA-256 doesn't fit, and for one of another
+    program or of an older version, whose settings have other names.
+    """
     data = resolve_target(Path(path)).read_bytes()
     try:
         end = 8 + int.from_bytes(data[:8], "little")  # as safetensors has it
-        sha, about = json.loads(json.loads(data[8:end])["__metadata__"]["companion"])
-        if sha != sha256(data.replace(sha.encode(), BLANK.encode(), 1)).hexdigest():
+        text = json.loads(data[8:end])["__metadata__"]["companion"]
+        digest, header = json.loads(text)
+        blank = data.replace(digest.encode(), BLANK.encode(), 1)
+        if digest != sha256(blank).hexdigest():
             raise ValueError
-        if not {"model", "optimizer", "numbers", "metadata"} <= about.keys():
+        if not {"model", "optimizer", "numbers", "metadata"} <= header.keys():
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(
             f"{path} is damaged, or not a checkpoint of this version of the package:"
             " delete it, and train again"
         ) from None
-    return load(data), about
+    return load(data), header
 
 
-def listed(optimizer: Optimizer) -> list[Tensor]:
-    """The optimizer's parameters, in its order."""
+def optimized_parameters(optimizer: Optimizer) -> list[Tensor]:
+    """Returns the optimizer's parameters, in its order."""
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def by_name(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """The optimizer's parameters by their names in the model.
+def parameters_by_name(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """Returns the optimizer's parameters by their names in the model.
 
     Raises ValueError for one that is not the model's.
     """
     names = {id(p): name for name, p in model.named_parameters()}
-    for p in listed(optimizer):
+    parameters = {}
+    for p in optimized_parameters(optimizer):
         if id(p) not in names:
             raise ValueError(
                 f"{type(optimizer).__name__} holds a parameter of shape"
                 f" {tuple(p.shape)} that is not the model's: make it of"
                 " `model.parameters()`"
             )
-    return {names[id(p)]: p for p in listed(optimizer)}
+        parameters[names[id(p)]] = p
+    return parameters
 
 
-def state_by_name(model: nn.Module, optimizer: Optimizer) -> dict[str, dict]:
-    """The optimizer's state of each parameter, by its name in the model.
+def state_by_name(model: nn.Module, optimizer: Optimizer) -> dict[str, dict[str, Any]]:
+    """Returns the optimizer's state of each parameter, by its name in the model.
 
     Raises ValueError for one that keeps state of something else, as of parts.
     """
-    parameters = by_name(model, optimizer)
+    parameters = parameters_by_name(model, optimizer)
     names = {id(p): name for name, p in parameters.items()}
-    for p in optimizer.state:
+    states = {}
+    for p, state in optimizer.state.items():
         if id(p) not in names:
             raise ValueError(
                 f"{type(optimizer).__name__} keeps state of {shown(p)}, which is no"
                 " parameter of the model: it can't be saved"
             )
-    return {names[id(p)]: state for p, state in optimizer.state.items()}
+        states[names[id(p)]] = state
+    return states
 
 
 def fingerprint(model: nn.Module, optimizer: Optimizer) -> dict[str, dict]:
-    """The model and optimizer that a checkpoint belongs to, in words and numbers.
+    """Describes the model and optimizer that a checkpoint belongs to, as JSON.
 
     Learning rates are left out, for a schedule moves them.
     """
-    about_model = dict(vars(model.config)) if hasattr(model, "config") else {}
+    model_settings = {}
+    if hasattr(model, "config"):
+        model_settings.update(vars(model.config))
     for name, x in model.state_dict().items():
         if isinstance(x, Tensor):
-            about_model[f"shape of {name}"] = [*x.shape]
-            about_model[f"dtype of {name}"] = str(x.dtype)
+            model_settings[f"shape of {name}"] = list(x.shape)
+            model_settings[f"dtype of {name}"] = str(x.dtype)
 
-    names = {id(p): name for name, p in by_name(model, optimizer).items()}
-    about_optimizer = {"class": type(optimizer)}
+    parameters = parameters_by_name(model, optimizer)
+    names = {id(p): name for name, p in parameters.items()}
+    optimizer_settings = {"class": type(optimizer)}
     for i, group in enumerate(optimizer.param_groups):
-        moved = ("lr", "initial_lr", "params", "param_names")
-        settings = {key: x for key, x in group.items() if key not in moved}
-        about_optimizer[f"group {i}"] = settings
+        left_out = ("lr", "initial_lr", "params", "param_names")
+        settings = {name: x for name, x in group.items() if name not in left_out}
+        optimizer_settings[f"group {i}"] = settings
         for p in group["params"]:
-            about_optimizer[f"group of {names[id(p)]}"] = i
-    return to_json({"model": about_model, "optimizer": about_optimizer})
+            optimizer_settings[f"group of {names[id(p)]}"] = i
+    return to_json({"model": model_settings, "optimizer": optimizer_settings})
 
 
-def to_json(thing: dict) -> dict:
-    """A dictionary as JSON gives it back: functions by name, and what is set in them.
+def to_json(dictionary: dict) -> dict[str, Any]:
+    """Returns a dictionary as JSON gives it back.
 
-    Raises ValueError, naming it, for what has no such form.
+    Functions become their names, with what is set in them. Raises ValueError, naming
+    it, for what has no such form.
     """
-    return {str(name): as_json(str(name), x) for name, x in thing.items()}
+    return {str(name): as_json(str(name), x) for name, x in dictionary.items()}
 
 
 def as_json(name: str, x: object) -> object:
-    """x as JSON gives it back; `name` is what it is called where it can't be."""
+    """Returns x as JSON gives it back; `name` is for the error where it can't be."""
     if x is None or isinstance(x, bool | int | float | str):
         return x
     if isinstance(x, dict):
@@ -238,19 +270,20 @@ def as_json(name: str, x: object) -> object:
 
 
 def address(name: str, function: Callable) -> str:
-    """Where a function or a class is found again: its module, and its name there.
+    """Returns where a function or a class is found again: its module, its name there.
 
     Raises ValueError where there is no such place, or it is one in which another
-    program or notebook has something else.
+    program or notebook has something else; `name` is what the error calls it.
     """
     module = getattr(function, "__module__", None)
     path = getattr(function, "__qualname__", None)
-    found = None
+    result = None
     if module and path and module not in ("__main__", "__mp_main__"):
-        found = sys.modules.get(module)
+        result = sys.modules.get(module)
         for part in path.split("."):
-            found = getattr(found, part, None)
-    if found is None or found != function:
+            result = getattr(result, part, None)
+
+    if result is None or result != function:
         raise ValueError(
             f"{name} is {shown(function)}, which a checkpoint can't name: give a"
             " function of a module that is imported, or functools.partial of one"
@@ -258,19 +291,21 @@ def address(name: str, function: Callable) -> str:
     return f"{module}.{path}"
 
 
-def check_same(path: Path | str, saved: dict, here: dict[str, dict]) -> None:
-    """Raise ValueError naming the first thing that differs, with both its values."""
-    for kind, ours in here.items():
-        theirs = saved.get(kind)
-        if not isinstance(theirs, dict):
-            theirs = {}
-        for name in sorted(ours.keys() | theirs.keys()):
-            there = theirs.get(name, "missing")
-            this = ours.get(name, "missing")
-            is_in_both = name in theirs and name in ours
-            is_equal = there == this or repr(there) == repr(this)  # nan is not nan
+def check_same(
+    path: Path | str, saved: dict[str, Any], here: dict[str, dict[str, Any]]
+) -> None:
+    """Raises ValueError naming the first thing that differs, with both its values."""
+    for part, settings_here in here.items():
+        settings_there = saved.get(part)
+        if not isinstance(settings_there, dict):
+            settings_there = {}
+        for name in sorted(settings_here.keys() | settings_there.keys()):
+            there = settings_there.get(name, "missing")
+            value = settings_here.get(name, "missing")
+            is_in_both = name in settings_there and name in settings_here
+            is_equal = there == value or repr(there) == repr(value)  # nan is not nan
             if not is_in_both or not is_equal:
                 raise ValueError(
-                    f"{path} is of another {kind}: {name} is {there} there and {this}"
+                    f"{path} is of another {part}: {name} is {there} there and {value}"
                     " here; give another path, or delete it"
                 )

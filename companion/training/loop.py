@@ -20,29 +20,38 @@ PATIENCE = 30  # seconds after which another Ctrl-C breaks a step off
 
 
 def next_token_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Mean cross-entropy in nats of targets (b t) under logits (b t v).
+    """Computes the mean cross-entropy in nats of targets (b t) under logits (b t v).
 
     Targets of -100 are padding and don't count. `smoothing` is the share of a target
     that is spread over all tokens evenly (Szegedy et al. 2015, section 7). Logits of 16
-    bits are summed, and their loss is given, in float32.
+    bits are summed, and their loss is given, in float32. Raises ValueError for logits
+    and targets of different numbers of tokens. Chapter 05.
     """
     check_tensor("integers", "...", targets=targets)
-    ours, theirs = tuple(logits.shape[:-1]), tuple(targets.shape)
-    if ours != theirs:
-        raise ValueError(f"logits are for {ours} tokens, targets are {theirs}")
+    logits_shape = tuple(logits.shape[:-1])
+    targets_shape = tuple(targets.shape)
+    if logits_shape != targets_shape:
+        raise ValueError(
+            f"logits are for {logits_shape} tokens, targets are {targets_shape}"
+        )
+
     logits = widened(logits.flatten(0, -2))
     targets = targets.flatten().long()
     return F.cross_entropy(logits, targets, label_smoothing=smoothing)
 
 
 def bits_per_character(loss: float, n_tokens: int, n_characters: int) -> float:
-    """The unit that compares tokenizers: from nats a token to bits a character."""
+    """Converts nats a token to bits a character, the unit that compares tokenizers.
+
+    `loss` is the mean over `n_tokens`, which are `n_characters` of text. Chapter 05.
+    """
     check_whole(n_tokens=n_tokens, n_characters=n_characters)
-    return loss / math.log(2) * n_tokens / n_characters
+    bits_per_token = loss / math.log(2)
+    return bits_per_token * n_tokens / n_characters
 
 
 def check_trainable(model: nn.Module, optimizer: Optimizer | None = None) -> None:
-    """Raise ValueError for a model that can't be trained or saved, and say why not.
+    """Raises ValueError for a model that can't be trained or saved, and says why not.
 
     Parts that say `trainable = False` hold their weights in a form for decoding alone.
     With an `optimizer`, it must have a parameter to move.
@@ -56,14 +65,14 @@ def check_trainable(model: nn.Module, optimizer: Optimizer | None = None) -> Non
     if optimizer is None:
         return
 
-    free = {id(p) for p in model.parameters() if p.requires_grad}
-    if not free:
+    trainable = {id(p) for p in model.parameters() if p.requires_grad}
+    if not trainable:
         raise ValueError(
             f"all parameters of {type(model).__name__} are frozen: call"
             " `requires_grad_(True)` on those that are to be trained"
         )
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if not free & held:
+    optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if not trainable & optimized:
         raise ValueError(
             f"{type(optimizer).__name__} holds no parameter of the model that is to be"
             " trained: make it anew, of `model.parameters()`"
@@ -71,19 +80,21 @@ def check_trainable(model: nn.Module, optimizer: Optimizer | None = None) -> Non
 
 
 def check_gradients(step: int, optimizer: Optimizer) -> None:
-    """Raise ValueError where no parameter that the optimizer moves has a gradient."""
-    groups = optimizer.param_groups
-    if all(p.grad is None for group in groups for p in group["params"]):
-        raise ValueError(
-            f"nothing has a gradient at step {step}: the loss must come from what the"
-            " model gives, and not within `torch.no_grad()`"
-        )
+    """Raises ValueError where no parameter that the optimizer moves has a gradient."""
+    for group in optimizer.param_groups:
+        if any(p.grad is not None for p in group["params"]):
+            return
+    raise ValueError(
+        f"nothing has a gradient at step {step}: the loss must come from what the"
+        " model gives, and not within `torch.no_grad()`"
+    )
 
 
 def clip_gradients(model: nn.Module, clip: float) -> Tensor:
-    """Shorten the gradients, all as one vector, to the length `clip`; their length.
+    """Shortens the gradients, all as one vector, to the length `clip` at most.
 
-    Gradients of 16 bits are summed in float32.
+    Returns their length before. Gradients of 16 bits are summed in float32. Pascanu et
+    al. 2013, algorithm 1.
     """
     parameters = [p for p in model.parameters() if p.grad is not None]
     norm = get_total_norm([widened(p.grad) for p in parameters])
@@ -92,12 +103,14 @@ def clip_gradients(model: nn.Module, clip: float) -> Tensor:
 
 
 def read_finite(step: int, loss: Tensor, norm: Tensor) -> float:
-    """The loss as a number: the one place in a step that waits for the device.
+    """Returns the loss as a number: the one place in a step that waits for the device.
 
     Raises ValueError where the loss or the gradients' norm is infinite or not a number.
     """
+    # Both are fetched at once, for each fetching waits.
     loss = widened(loss.detach())
-    loss, norm = torch.stack([loss, full_tensor(norm).to(loss)]).tolist()
+    norm = full_tensor(norm).to(loss)
+    loss, norm = torch.stack([loss, norm]).tolist()
     if not math.isfinite(loss) or not math.isfinite(norm):
         raise ValueError(
             f"the loss is {loss} and the gradients' norm {norm} at step {step}:"
@@ -112,20 +125,27 @@ def training_steps(
     batches: Iterable[tuple[Tensor, ...]],
     loss_function: Callable[[Tensor, Tensor], Tensor] = next_token_loss,
     clip: float = 1.0,
-    first: int = 0,
+    first_step: int = 0,
 ) -> Iterator[tuple[int, float]]:
-    """Make one optimizer step a batch of `(*inputs, targets)`; its number and loss."""
+    """Makes one optimizer step a batch of `(*inputs, targets)`, as `train` does.
+
+    Yields each step's number, counted from `first_step`, and its loss in nats.
+    """
     model.train()
-    for step, (*inputs, targets) in enumerate(batches, first):
-        loss = loss_function(model(*inputs), targets)
+    for step, (*inputs, targets) in enumerate(batches, first_step):
+        logits = model(*inputs)
+        loss = loss_function(logits, targets)
+
         optimizer.zero_grad()
         if loss.requires_grad:
             loss.backward()
         check_gradients(step, optimizer)
         norm = clip_gradients(model, clip)
-        number = read_finite(step, loss, norm)
+
+        # The weights move last: a loss that is not finite leaves them as they are.
+        loss_in_nats = read_finite(step, loss, norm)
         optimizer.step()
-        yield step, number
+        yield step, loss_in_nats
 
 
 def train(
@@ -136,26 +156,34 @@ def train(
     loss_function: Callable[[Tensor, Tensor], Tensor] | None = None,
     clip: float = 1.0,
     on_step: Callable[[int, float], object] | None = None,
-    first: int = 0,
+    first_step: int = 0,
 ) -> list[float]:
-    """One optimizer step a batch of `(*inputs, targets)`; the losses in nats.
+    """Makes one optimizer step a batch of `(*inputs, targets)`. Returns the losses.
 
-    `loss_function(logits, targets)` is by default `next_token_loss`. `on_step(step,
-    loss)` is called after each, counted from `first`: the place for a schedule, a
-    picture, a progress bar. Ctrl-C ends the loop after the step it falls in, and keeps
-    model and losses; pressed again half a minute later, it breaks the step off.
-    Raises ValueError for a model or an optimizer with nothing to train and, naming the
-    step and before the weights change, where the loss or a gradient is not finite.
+    The losses are in nats. `loss_function(logits, targets)` is by default
+    `next_token_loss`. The gradients are shortened to the length `clip`. `on_step(step,
+    loss)` is called after each step, counted from `first_step`: the place for a
+    schedule, a picture, a progress bar. Ctrl-C ends the loop after the step it falls
+    in, and keeps model and losses; pressed again half a minute later, it breaks the
+    step off. Raises ValueError for a model or an optimizer with nothing to train and,
+    naming the step and before the weights change, where the loss or a gradient is not
+    finite. Chapter 05.
     """
     check_between(0, above=True, clip=clip)
     check_trainable(model, optimizer)
-    loss_function = loss_function or next_token_loss
     losses = []
     with deferred_interrupts(PATIENCE) as interrupted:
-        steps = training_steps(model, optimizer, batches, loss_function, clip, first)
+        steps = training_steps(
+            model,
+            optimizer,
+            batches,
+            loss_function=loss_function or next_token_loss,
+            clip=clip,
+            first_step=first_step,
+        )
         for step, loss in steps:
             losses.append(loss)
-            if on_step:
+            if on_step is not None:
                 on_step(step, loss)
             if interrupted():
                 say(f"stopped after {step + 1} steps; the model keeps them")
@@ -164,7 +192,10 @@ def train(
 
 
 def say(words: str) -> None:
-    """Print, clear of a progress bar; where nobody can read it any more, go on."""
+    """Prints clear of a progress bar.
+
+    Goes on where nobody can read it any more.
+    """
     if sys.stdout is None:
         return
     try:
@@ -176,25 +207,31 @@ def say(words: str) -> None:
 
 @torch.inference_mode()
 def evaluate(model: nn.Module, tokens: Tensor, batch_size: int = 64) -> float:
-    """Mean loss in nats over all of `tokens`, in consecutive windows of the context.
+    """Computes the mean loss in nats over all of `tokens`.
 
-    Every token but the first is predicted exactly once, wherever the model lies.
-    `batch_size` windows go through the model at once.
+    They are cut into consecutive windows as long as the model's context, of which
+    `batch_size` go through the model at once. Every token but the first is predicted
+    exactly once, wherever the model lies. Raises ValueError for fewer than 2 tokens.
+    Chapter 05.
     """
     check_tensor("integers", "t", tokens=tokens)
     check_whole(batch_size=batch_size)
-    n = len(tokens) - 1
-    if n < 1:
-        raise ValueError(f"{n + 1} tokens hold no prediction; it takes 2 or more")
+    n_predictions = len(tokens) - 1
+    if n_predictions < 1:
+        raise ValueError(f"{len(tokens)} tokens hold no prediction; it takes 2 or more")
 
-    t = model.config.context_length
+    # Cut into windows. The last is filled up, with targets that don't count.
+    context_length = model.config.context_length
+    filling = (0, -n_predictions % context_length)
+    inputs = F.pad(tokens[:-1], filling).view(-1, context_length)
+    targets = F.pad(tokens[1:], filling, value=-100).view(-1, context_length)
+
     device = next(model.parameters()).device
-    rest = (0, -n % t)  # the last window is filled up, with targets that don't count
-    inputs = F.pad(tokens[:-1], rest).view(-1, t).split(batch_size)
-    targets = F.pad(tokens[1:], rest, value=-100).view(-1, t).split(batch_size)
     sums = []
     with evaluating(model):
-        for x, y in zip(inputs, targets, strict=True):
+        input_batches = inputs.split(batch_size)
+        target_batches = targets.split(batch_size)
+        for x, y in zip(input_batches, target_batches, strict=True):
             loss = next_token_loss(model(x.to(device)), y.to(device))
             sums.append(loss * (y != -100).sum())
-    return math.fsum(torch.stack(sums).tolist()) / n
+    return math.fsum(torch.stack(sums).tolist()) / n_predictions

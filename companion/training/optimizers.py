@@ -1,6 +1,7 @@
 """Optimizers: AdamW, Muon, and schedules of the learning rate. Chapter 05."""
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -9,11 +10,15 @@ from torch.optim import Optimizer
 from ..inputs import check_between, check_tensor, check_whole
 from .processes import full_tensor, shard_like, widened
 
+# Of a x + b x³ + c x⁵, Muon's polynomial: quick rather than exact. Jordan et al. 2024.
+QUINTIC = (3.4445, -4.7750, 2.0315)
+
 
 def warmup_linear(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
-    """A factor for the learning rate: up to 1 in `warmup` steps, then down to `floor`.
+    """Computes a factor for the learning rate: up to 1, then down to `floor`.
 
-    The way down is a straight line that ends at step `total`. Defazio et al. 2023.
+    It rises for `warmup` steps, and falls in a straight line that ends at step `total`.
+    Steps are counted from 0. Defazio et al. 2023.
     """
     check_whole(0, step=step, warmup=warmup, total=total)
     check_between(0, 1, floor=floor)
@@ -23,7 +28,10 @@ def warmup_linear(step: int, *, warmup: int, total: int, floor: float = 0.0) -> 
 
 
 def warmup_cosine(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
-    """`warmup_linear`, but down along half a cosine. Loshchilov and Hutter 2016."""
+    """Computes the factor of `warmup_linear`, but down along half a cosine.
+
+    Loshchilov and Hutter 2016, eq. 5.
+    """
     check_between(0, 1, floor=floor)
     factor = warmup_linear(step, warmup=warmup, total=total)
     if step < warmup:
@@ -32,7 +40,7 @@ def warmup_cosine(step: int, *, warmup: int, total: int, floor: float = 0.0) -> 
 
 
 def noam(step: int, *, d_model: int, warmup: int = 4000) -> float:
-    """The learning rate of the original paper at `step`, counted from 1.
+    """Computes the learning rate of the original paper at `step`, counted from 1.
 
     d_model^-0.5 · min(step^-0.5, step · warmup^-1.5). Vaswani et al. 2017, eq. 3.
     """
@@ -48,53 +56,78 @@ class AdamW(Optimizer):
     """
 
     def __init__(
-        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
+        self,
+        params: Iterable[Tensor] | Iterable[dict],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
     ):
-        own = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, own)
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults)
 
     @torch.no_grad()
     def step(self) -> None:
+        """Moves every parameter that has a gradient."""
         for group in self.param_groups:
-            self.update([p for p in group["params"] if p.grad is not None], group)
+            parameters = [p for p in group["params"] if p.grad is not None]
+            self.update(parameters, group)
 
     def update(self, parameters: list[Tensor], group: dict) -> None:
+        """Moves the parameters by their gradients and the settings of their group."""
         beta1, beta2 = group["betas"]
         for p in parameters:
             state = self.state[p]
             if not state:
                 zeros = widened(torch.zeros_like(p))
-                state |= {"step": 0, "mean": zeros, "square": zeros.clone()}
-            state["step"] += 1
+                state["step"] = 0
+                state["mean"] = zeros
+                state["square"] = zeros.clone()
+
+            # The running means of the gradient and of its square.
             gradient = widened(p.grad)
+            state["step"] += 1
             mean = state["mean"].lerp_(gradient, 1 - beta1)
             square = state["square"].mul_(beta2)
             square.addcmul_(gradient, gradient, value=1 - beta2)
-            correction = math.sqrt(1 - beta2 ** state["step"])
-            root = square.sqrt().div_(correction).add_(group["eps"])
-            rate = group["lr"] / (1 - beta1 ** state["step"])
+
+            # They began at 0, and are too small by these factors.
+            mean_correction = 1 - beta1 ** state["step"]
+            root_correction = math.sqrt(1 - beta2 ** state["step"])
+            root = square.sqrt().div_(root_correction).add_(group["eps"])
+
             p.mul_(1 - group["lr"] * group["weight_decay"])
-            p.addcdiv_(mean, root, value=-rate)
+            p.addcdiv_(mean, root, value=-group["lr"] / mean_correction)
 
 
 def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
-    """(... rows columns) with all singular values pushed to 1, within about 0.3.
+    """Pushes all singular values of the matrices to 1, within about 0.3.
 
-    Newton-Schulz steps of a quintic whose coefficients trade accuracy for speed.
-    Jordan et al. 2024 (Muon).
+    (... rows columns) -> (... rows columns). Newton-Schulz steps of a quintic whose
+    coefficients trade accuracy for speed. Jordan et al. 2024 (Muon).
     """
     check_tensor("floats", "... r c", matrices=matrices)
-    a, b, c = 3.4445, -4.7750, 2.0315
-    is_tall = matrices.shape[-2] > matrices.shape[-1]
+    a, b, c = QUINTIC
+
+    # Lay them down: x xᵀ is smaller for a wide matrix than for a tall one.
     x = matrices.reshape(-1, *matrices.shape[-2:])
-    x = x.mT if is_tall else x
+    is_tall = matrices.shape[-2] > matrices.shape[-1]
+    if is_tall:
+        x = x.mT
+
+    # Of length 1, none has a singular value above 1; for large ones it diverges.
     lengths = widened(x).norm(dim=(-2, -1), keepdim=True)
     x = (x / (lengths + 1e-7)).to(x.dtype)
+
+    # x <- a x + (b x xᵀ + c (x xᵀ)²) x
     for _ in range(n_steps):
         gram = x @ x.mT
         polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
         x = torch.baddbmm(x, polynomial, x, beta=a)
-    return (x.mT if is_tall else x).reshape(matrices.shape)
+
+    if is_tall:
+        x = x.mT
+    return x.reshape(matrices.shape)
 
 
 class Muon(AdamW):
@@ -104,49 +137,86 @@ class Muon(AdamW):
     updates. Raises ValueError for a parameter that is not a matrix. Jordan et al. 2024.
     """
 
-    def __init__(self, params, lr=0.02, momentum=0.95, **adam):
-        super().__init__(params, lr, **adam)
-        self.defaults |= {"momentum": momentum, "muon": True}
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[dict],
+        lr: float = 0.02,
+        momentum: float = 0.95,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ):
+        super().__init__(params, lr, betas, eps, weight_decay)
+        self.defaults["momentum"] = momentum
+        self.defaults["muon"] = True
         for group in self.param_groups:
-            group |= self.defaults | group
-            bad = [tuple(p.shape) for p in group["params"] if p.dim() != 2]
-            if group["muon"] and bad:
-                others = 'put the others in a group with "muon": False'
-                raise ValueError(f"Muon takes matrices, not {bad[0]}: {others}")
+            group.setdefault("momentum", momentum)
+            group.setdefault("muon", True)
+            if not group["muon"]:
+                continue
+            for p in group["params"]:
+                if p.dim() != 2:
+                    raise ValueError(
+                        f"Muon takes matrices, not {tuple(p.shape)}: put the others in"
+                        ' a group with "muon": False'
+                    )
 
     def update(self, parameters: list[Tensor], group: dict) -> None:
+        """Moves the parameters: by Muon, or by AdamW in a group that says so."""
         if not group["muon"]:
-            return super().update(parameters, group)
-        for shape in dict.fromkeys(p.shape for p in parameters):
-            stack = [p for p in parameters if p.shape == shape]
-            ahead = []
-            for p in stack:
-                gradient = widened(p.grad)
-                if "momentum" not in self.state[p]:
-                    self.state[p]["momentum"] = torch.zeros_like(gradient)
-                momentum = self.state[p]["momentum"]
-                momentum.lerp_(gradient, 1 - group["momentum"])
-                newest_again = gradient.lerp(momentum, group["momentum"])
-                ahead.append(full_tensor(newest_again))
-            length = group["lr"] * max(1, shape[0] / shape[1]) ** 0.5
-            updates = orthogonalize(torch.stack(ahead))
-            for p, update in zip(stack, updates, strict=True):
+            super().update(parameters, group)
+            return
+
+        # Matrices of one shape are orthogonalised together.
+        shapes = dict.fromkeys(p.shape for p in parameters)  # in order, each once
+        for shape in shapes:
+            same_shape = [p for p in parameters if p.shape == shape]
+            directions = [self.direction(p, group["momentum"]) for p in same_shape]
+            updates = orthogonalize(torch.stack(directions))
+
+            rows, columns = shape
+            length = group["lr"] * max(1, rows / columns) ** 0.5
+            for p, update in zip(same_shape, updates, strict=True):
                 p.mul_(1 - group["lr"] * group["weight_decay"])
                 p.sub_(shard_like(update, p), alpha=length)
 
+    def direction(self, p: Tensor, momentum: float) -> Tensor:
+        """Moves the running mean of a matrix's gradient. Returns Nesterov's step.
+
+        That is the running mean with the newest gradient counted once more.
+        """
+        gradient = widened(p.grad)
+        state = self.state[p]
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(gradient)
+        mean = state["momentum"].lerp_(gradient, 1 - momentum)
+        return full_tensor(gradient.lerp(mean, momentum))
+
 
 def muon(
-    model: nn.Module, lr=0.02, adam_lr=1e-2, momentum=0.95, weight_decay=0.0
+    model: nn.Module,
+    lr: float = 0.02,
+    adam_lr: float = 1e-2,
+    momentum: float = 0.95,
+    weight_decay: float = 0.0,
 ) -> Muon:
-    """Muon for the matrices in the model's blocks, AdamW for everything else.
+    """Returns Muon for the matrices in the model's blocks, AdamW for everything else.
 
-    Raises ValueError for a model without `blocks`.
+    `lr` is Muon's learning rate, `adam_lr` that of AdamW. Raises ValueError for a model
+    without `blocks`. Jordan et al. 2024.
     """
-    matrices, others = [], []
+    matrices = []
+    others = []
     for name, parameter in model.named_parameters():
-        is_inside = "blocks." in name and parameter.dim() == 2
-        (matrices if is_inside else others).append(parameter)
+        if "blocks." in name and parameter.dim() == 2:
+            matrices.append(parameter)
+        else:
+            others.append(parameter)
     if not matrices:
         raise ValueError(f"{type(model).__name__} has no blocks; use AdamW for it")
+
     groups = [{"params": matrices}, {"params": others, "muon": False, "lr": adam_lr}]
-    return Muon(groups, lr, momentum, betas=(0.9, 0.95), weight_decay=weight_decay)
+    return Muon(
+        groups, lr=lr, momentum=momentum, betas=(0.9, 0.95), weight_decay=weight_decay
+    )

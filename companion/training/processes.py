@@ -24,25 +24,34 @@ class Process:
 
     @classmethod
     def this(cls, device: str | None = None) -> "Process":
-        """This one, as torchrun tells it; `device` by default the fastest there is."""
-        found = {"cuda": torch.cuda, "mps": torch.backends.mps, "cpu": torch.cpu}
-        known = [name for name, kind in found.items() if kind.is_available()]
-        device = device or known[0]
-        check_name(known, device=device)
+        """Returns this process, as torchrun tells it in the environment.
+
+        `device` is "cuda", "mps" or "cpu", by default the fastest there is. Raises
+        ValueError for one that isn't there.
+        """
+        backends = {"cuda": torch.cuda, "mps": torch.backends.mps, "cpu": torch.cpu}
+        available = [
+            name for name, backend in backends.items() if backend.is_available()
+        ]
+        device = device or available[0]
+        check_name(available, device=device)
         if device == "cuda":  # each process of a machine has a GPU of its own
             device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
-        rank, world = os.environ.get("RANK", 0), os.environ.get("WORLD_SIZE", 1)
-        return cls(device, int(rank), int(world))
+
+        rank = int(os.environ.get("RANK", 0))
+        world = int(os.environ.get("WORLD_SIZE", 1))
+        return cls(device, rank, world)
 
     @contextmanager
     def joined(self, seconds: float = 60) -> Iterator[None]:
         """Within, it can talk to the others; one that is alone does nothing here.
 
-        RuntimeError where another one died, or doesn't answer within `seconds`.
+        Raises RuntimeError where another one died, or doesn't answer within `seconds`.
         """
         if self.world == 1:
             yield
             return
+
         backend = "nccl" if self.device.startswith("cuda") else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
         try:
@@ -54,31 +63,39 @@ class Process:
 
 
 def shard(model: nn.Module, world: int) -> None:
-    """Leave each of `world` ranks a part of every parameter; PyTorch fetches the rest.
+    """Leaves each of `world` ranks a part of every parameter; PyTorch fetches the rest.
 
-    A block's weights are put together when it runs, and let go after it: stage 3 of
-    Rajbhandari et al. 2020. Gradients are averaged. Make the optimizer afterwards, so
-    that it keeps the parts.
+    A block's weights are put together when it runs, and let go after it. Gradients are
+    averaged. Make the optimizer afterwards, so that it keeps the parts. Rajbhandari et
+    al. 2020, stage 3.
     """
     from torch.distributed.fsdp import fully_shard  # half a second, for few runs
 
-    mesh = dist.init_device_mesh(next(model.parameters()).device.type, (world,))
+    device_type = next(model.parameters()).device.type
+    mesh = dist.init_device_mesh(device_type, (world,))
     for part in [*model.blocks, model]:
         fully_shard(part, mesh=mesh)
 
 
 def widened(x: Tensor) -> Tensor:
-    """x, or its copy in float32 where it has 16 bits, in which no sum is right."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+    """Returns x, in float32 where it has 16 bits, in which no sum is right."""
+    if x.dtype in (torch.bfloat16, torch.float16):
+        return x.float()
+    return x
 
 
 def full_tensor(x: Tensor) -> Tensor:
-    """x, with all its parts if it is sharded; then all ranks must ask."""
-    return x.full_tensor() if hasattr(x, "full_tensor") else x
+    """Returns x, with all its parts if it is sharded; then all ranks must call this."""
+    if hasattr(x, "full_tensor"):
+        return x.full_tensor()
+    return x
 
 
 def shard_like(x: Tensor, like: Tensor) -> Tensor:
-    """x, or this rank's part of it where `like` is sharded; then all ranks must ask."""
+    """Returns x, or this rank's part of it where `like` is sharded.
+
+    Then all ranks must call this.
+    """
     if not hasattr(like, "full_tensor"):
         return x
     from torch.distributed.tensor import distribute_tensor

@@ -402,7 +402,7 @@ def test_what_is_not_finite_is_named_with_its_step_before_any_weight_changes(
             factor[where] = bad
             seen.extend(copies(model))
 
-    how = {"loss_function": loss_function, "on_step": on_step, "first": 10}
+    how = {"loss_function": loss_function, "on_step": on_step, "first_step": 10}
     with pytest.raises(ValueError, match="(nan|inf).* at step 13: the learning rate"):
         train(model, AdamW(model.parameters()), [batch] * 6, **how)
     assert all(map(torch.equal, seen, model.parameters()))
