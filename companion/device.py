@@ -2,6 +2,15 @@
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Returns x in float32, or in its own precision if that is higher.
+
+    What is summed, divided or compared is computed so: bfloat16 has three digits.
+    """
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def is_joined() -> bool:

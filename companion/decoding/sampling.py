@@ -5,35 +5,32 @@ they compose in any order; a token that is ruled out has a logit of -inf.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
 
+from ..device import at_least_float32
 from ..inputs import check_between, check_tensor, check_whole, shown
+from ..model.cache import Cache
 from ..model.gpt import evaluating
 from ..model.serving_caches import RaggedCache
 
 
-def at_least_float32(x: Tensor) -> Tensor:
-    """x in float32, or in its own precision if that is higher.
-
-    What is summed, divided or compared is computed so: bfloat16 has three digits.
-    """
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 def greedy(logits: Tensor) -> Tensor:
-    """The likeliest token, the first of equals: logits (... v) -> (...).
+    """Takes the likeliest token, the first of equals: logits (... v) -> (...).
 
     Raises ValueError where the largest logit of a row isn't finite: one is NaN or has
-    overflowed, or all tokens are ruled out. Only logits on the CPU are read: elsewhere
-    reading would wait for the device, and the token is -1, which no vocabulary has.
+    overflowed, or all tokens are ruled out. On an accelerator, where to look at a
+    number is to wait for it, such a row's token is -1 instead, which no vocabulary
+    has. Chapter 06.
     """
     largest, tokens = logits.max(-1)
     finite = largest.isfinite()
     if not logits.is_cpu:
         return tokens.masked_fill(~finite, -1)
+
     if not finite.all():
         raise ValueError(
             f"the largest logit is {largest[~finite][0].item()}; it must be finite:"
@@ -43,10 +40,11 @@ def greedy(logits: Tensor) -> Tensor:
 
 
 def temperature(logits: Tensor, t: float) -> Tensor:
-    """Logits divided by t: below 1 sharper, above 1 flatter. ValueError for t <= 0.
+    """Divides logits (... v) by t. Returns sharper ones below 1, flatter ones above.
 
     Where the largest would overflow, and always in half precision, it is subtracted
     from its row first: probabilities stay, and large quotients aren't rounded to one.
+    Raises ValueError for t <= 0. Hinton et al. 2015, eq. 1.
     """
     check_tensor("floats", "... v", logits=logits)
     check_between(0, above=True, t=t)  # greedy is the limit of 0
@@ -54,17 +52,20 @@ def temperature(logits: Tensor, t: float) -> Tensor:
     limits = torch.finfo(z.dtype)
     t = min(max(t, limits.tiny), limits.max)  # 0 / 0 and -inf / inf would be NaN
 
+    # The rows that need it are shifted until their largest logit is 0.
     highest = z.amax(-1, keepdim=True)
-    stays = ~highest.isfinite()
+    is_shifted = highest.isfinite()
     if z.dtype == logits.dtype:
-        stays |= (highest / t).isfinite()
-    return ((z - highest.masked_fill(stays, 0)) / t).to(logits.dtype)
+        is_shifted = is_shifted & ~(highest / t).isfinite()
+    shift = highest.masked_fill(~is_shifted, 0)
+    return ((z - shift) / t).to(logits.dtype)
 
 
 def top_k(logits: Tensor, k: int) -> Tensor:
-    """Only the k largest logits stay, exactly k even with ties. Fan et al. 2018.
+    """Rules out all but the k largest logits (... v), exactly k even with ties.
 
-    What was ruled out before stays so, also where fewer than k are left.
+    What was ruled out before stays so, also where fewer than k are left. Raises
+    ValueError for k outside 1 to v. Fan et al. 2018.
     """
     check_tensor("floats", "... v", logits=logits)
     check_whole(k=k)
@@ -75,17 +76,20 @@ def top_k(logits: Tensor, k: int) -> Tensor:
 
 
 def top_p(logits: Tensor, p: float) -> Tensor:
-    """Only the smallest set of likeliest tokens with a mass of at least `p` stays.
+    """Rules out all but the smallest set of likeliest tokens with a mass of p or more.
 
     A token stays if those before it do not reach p yet: the one that crosses p is in,
-    and the likeliest always. The masses are summed in float32 at least. Raises
-    ValueError for p outside (0, 1]. Holtzman et al. 2020, eq. 2.
+    and the likeliest always. The masses of logits (... v) are summed in float32 at
+    least. Raises ValueError for p outside (0, 1]. Holtzman et al. 2020, eq. 2.
     """
     check_tensor("floats", "... v", logits=logits)
     check_between(0, 1, above=True, p=p)
+
+    # From the likeliest on, the mass of all tokens before each.
     values, tokens = logits.sort(descending=True, stable=True)
     masses = at_least_float32(values).softmax(-1)
     before = masses.cumsum(-1) - masses
+
     ruled_out = (before >= p) & (p < 1)
     ruled_out[..., 0] = False  # a tiny p would be rounded to 0
     values = values.masked_fill(ruled_out, -math.inf)
@@ -93,10 +97,10 @@ def top_p(logits: Tensor, p: float) -> Tensor:
 
 
 def min_p(logits: Tensor, p: float) -> Tensor:
-    """Only tokens at least `p` times as likely as the likeliest stay.
+    """Rules out the tokens less than `p` times as likely as the likeliest.
 
-    They are compared in float32 at least. Raises ValueError for p outside (0, 1].
-    Nguyen et al. 2024.
+    The logits (... v) are compared in float32 at least. Raises ValueError for p outside
+    (0, 1]. Nguyen et al. 2024.
     """
     check_tensor("floats", "... v", logits=logits)
     check_between(0, 1, above=True, p=p)
@@ -106,15 +110,16 @@ def min_p(logits: Tensor, p: float) -> Tensor:
 
 
 def sample(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """A token drawn from softmax(logits): (... v) -> (...).
+    """Draws a token from softmax(logits): (... v) -> (...).
 
     The Gumbel trick: the largest of logit + noise falls on each token with its
     probability. The noise is -log(-log u) for uniform u, drawn where the generator is,
-    in float32. Raises ValueError as `greedy` does.
+    in float32. Raises ValueError as `greedy` does. Maddison et al. 2014.
     """
     device = logits.device if generator is None else generator.device
     noise = torch.empty(logits.shape, dtype=torch.float32, device=device)
-    noise = noise.exponential_(generator=generator)
+    noise = noise.exponential_(generator=generator)  # -log u
+
     # Some devices draw 0, and -log 0 would let a token win that is ruled out.
     limits = torch.finfo(noise.dtype)
     noise = noise.clamp(limits.tiny, limits.max)
@@ -122,7 +127,10 @@ def sample(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
 
 
 def check_prompt(prompt: Tensor, n_new: int, window: float) -> None:
-    """Raise ValueError for a prompt of a wrong shape, or too long with `n_new` more."""
+    """Checks a prompt (t) or (b t), and that `n_new` tokens more fit the window.
+
+    Raises ValueError for another shape, and for what is too long.
+    """
     check_tensor("integers", "... t", prompt=prompt)
     check_whole(0, n_new=n_new)
     n = prompt.shape[-1]
@@ -133,61 +141,109 @@ def check_prompt(prompt: Tensor, n_new: int, window: float) -> None:
 
 
 def generate(
-    model, prompt, n_new: int, *, choose=greedy, use_cache=True, cache=None, end=None
+    model: nn.Module,
+    prompt: Tensor | list[Tensor],
+    n_new: int,
+    *,
+    choose: Callable[[Tensor], Tensor] = greedy,
+    use_cache: bool = True,
+    cache: Cache | None = None,
+    end: int | None = None,
 ) -> Iterator[Tensor]:
-    """`n_new` tokens after a prompt, each yielded as it comes: (t) -> (), (b t) -> (b).
+    """Writes `n_new` tokens after a prompt. Returns each as it comes.
 
-    A list of prompts (t) of different lengths -> (b). `choose` turns logits (b v) into
-    tokens (b). Past the context window the model sees the last context_length tokens,
-    computed anew, or what a `cache` that is given lets it see; the prompt goes on from
-    what that holds. A stream that has drawn `end` repeats it; when all have, generation
-    stops. Raises ValueError for a prompt that is empty or beyond the context.
+    A prompt (t) gives tokens (), a batch of prompts (b t) tokens (b), and so does a
+    list of b prompts (t) of different lengths. `choose` turns logits (b v) into tokens
+    (b). Past the context window the model sees the last context_length tokens, computed
+    anew, or what a `cache` that is passed in lets it see; the prompt goes on from what
+    that holds. A stream that has drawn `end` repeats it; when all have, generation
+    stops. Raises ValueError at once for a prompt that is empty or beyond the context.
+    Chapters 06 and 07.
     """
-    check_whole(0, n_new=n_new, end=0 if end is None else end)
-    window = model.config.context_length if cache is None else math.inf
-    how = {"n_new": n_new, "choose": choose, "end": end, "window": window}
-    how["mode"] = torch.inference_mode if cache is None else torch.no_grad
+    check_whole(0, n_new=n_new)
+    if end is not None:
+        check_whole(0, end=end)
+
+    # A caller's cache has its own window, and must stay usable outside inference mode.
+    window = model.config.context_length
+    without_gradients = torch.inference_mode
+    if cache is not None:
+        window = math.inf
+        without_gradients = torch.no_grad
+
+    lengths = None
     if isinstance(prompt, list):
         if not prompt or cache is not None or not use_cache:
             raise ValueError("a list of prompts must hold one, and brings its cache")
-        for one in prompt:
-            check_tensor("integers", "t", prompt=one)
-            check_prompt(one, n_new, window)
+        for single in prompt:
+            check_tensor("integers", "t", prompt=single)
+            check_prompt(single, n_new, window)
         tokens = nn.utils.rnn.pad_sequence(prompt, batch_first=True)
+        lengths = torch.tensor([len(single) for single in prompt])
         cache = RaggedCache(tokens.shape[1] + n_new, len(prompt))
-        lengths = torch.tensor([len(one) for one in prompt])
-        return write(model, tokens, cache, lengths=lengths, **how)
-    check_prompt(prompt, 0, window)
-    tokens = prompt if prompt.dim() == 2 else prompt[None]
-    if use_cache and cache is None:
-        cache = model.new_cache(min(window, tokens.shape[1] + n_new))
-    written = write(model, tokens, cache, **how)
-    return written if prompt.dim() == 2 else (new[0] for new in written)
+    else:
+        check_prompt(prompt, 0, window)
+        tokens = prompt if prompt.dim() == 2 else prompt[None]
+        if use_cache and cache is None:
+            cache = model.new_cache(min(window, tokens.shape[1] + n_new))
+
+    written = decode(
+        model,
+        tokens,
+        cache,
+        n_new=n_new,
+        choose=choose,
+        end=end,
+        window=window,
+        without_gradients=without_gradients,
+        lengths=lengths,
+    )
+    if isinstance(prompt, Tensor) and prompt.dim() == 1:
+        return (new[0] for new in written)
+    return written
 
 
-def write(
-    model, tokens, cache, *, n_new, choose, end, window, mode, lengths=None
+def decode(
+    model: nn.Module,
+    tokens: Tensor,
+    cache: Cache | None,
+    *,
+    n_new: int,
+    choose: Callable[[Tensor], Tensor],
+    end: int | None,
+    window: float,
+    without_gradients: Callable[[], AbstractContextManager],
+    lengths: Tensor | None = None,
 ) -> Iterator[Tensor]:
-    """The loop of `generate`: logits after the tokens (b t), one chosen (b), joined on.
+    """Runs the loop of `generate` after tokens (b t). Returns the next ones, each (b).
 
-    Prompts that were padded to one length have their own `lengths` (b).
+    Each step takes the logits after the last token of every stream, chooses a token by
+    them and joins it on. Prompts that were padded at the end to one length have their
+    own `lengths` (b).
     """
     ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
-    unread, last = tokens, -1 if lengths is None else lengths - 1
+    unread = tokens
+    last = -1 if lengths is None else lengths - 1
+
     for _ in range(n_new):
-        with evaluating(model), mode():
+        with evaluating(model), without_gradients():
+            # What the cache holds need not be read again.
             if cache is None or tokens.shape[1] > window:
                 logits = model(tokens[:, -model.config.context_length :], last=-1)
             else:
                 logits = model(unread, cache, last=last)
+
+            # The padding is forgotten once the prompts are read.
             if lengths is not None:
-                cache.truncate(lengths)  # the padding is forgotten
-                lengths, last = None, -1
+                cache.truncate(lengths)
+                lengths = None
+                last = -1
             new = choose(logits)
+
         new = new.clone()  # an ordinary tensor, not one of inference mode
         if end is not None:
             new = new.masked_fill(ended, end)
-            ended |= new == end
+            ended = ended | (new == end)
         unread = new[:, None]
         tokens = torch.cat([tokens, unread], 1)
         yield new

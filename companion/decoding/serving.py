@@ -13,19 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from ..inputs import check_tensor, check_whole
+from ..interrupts import deferred_interrupts
 from ..model.gpt import evaluating
 from ..model.serving_caches import RaggedCache
-from ..training.loop import deferred_interrupts
 from .sampling import check_prompt, greedy
 
 
 @dataclass(eq=False)
 class Request:
-    """A prompt (t), and at most `n_new` tokens after it, fewer if `end` is drawn.
+    """Asks for at most `n_new` tokens after a prompt (t), fewer if `end` is drawn.
 
     `choose` turns its logits (1 v) into a token (1), as for `generate`; a sampler of
     its own, with a generator of its own. `written` grows by a token a step. What went
-    wrong, if anything did, is in `error`, and the request is `done`.
+    wrong, if anything did, is in `error`, and the request is `done`. Chapter 10.
     """
 
     prompt: Tensor
@@ -34,23 +34,24 @@ class Request:
     end: int | None = None
     written: list[int] = field(default_factory=list)
     error: Exception | None = None
-    # What `choose` gave, by its place in the text, until it is written.
+    # The token that `choose` has drawn, by its place in `written`, until it is there.
     chosen: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def last(self) -> int:
-        """The last token of its text."""
+        """Returns the last token of its text."""
         return self.written[-1] if self.written else int(self.prompt[-1])
 
     @property
     def done(self) -> bool:
-        full = len(self.written) >= self.n_new
-        ended = bool(self.written) and self.written[-1] == self.end
-        return self.error is not None or full or ended
+        """Returns whether nothing more is to be written."""
+        is_full = len(self.written) >= self.n_new
+        has_ended = bool(self.written) and self.written[-1] == self.end
+        return self.error is not None or is_full or has_ended
 
 
 class Server:
-    """A queue of requests, and a batch of `n_rows` streams that work through it.
+    """Serves a queue of requests by a batch of `n_rows` streams.
 
     Each request's text is what `generate` would write for it alone, whatever the others
     do, up to ties of the arithmetic: a batch of another size sums in another order. In
@@ -61,8 +62,8 @@ class Server:
     counts is what each request has written. The next step shortens the cache to it, and
     a request leaves the queue only when it has its row.
 
-    `capacity` is the room of a row in tokens, the context_length by default. Raises
-    ValueError for a capacity beyond learned positions.
+    A row holds `capacity` tokens, the context_length by default. Raises ValueError for
+    a capacity beyond learned positions. Yu et al. 2022, section 3.
     """
 
     def __init__(self, model: nn.Module, n_rows: int, capacity: int | None = None):
@@ -73,18 +74,20 @@ class Server:
             raise ValueError(
                 f"capacity ({self.capacity}) exceeds the {window} learned positions"
             )
-        self.model, self.queue = model, deque()
+        self.model = model
+        self.queue: deque[Request] = deque()
         self.rows: list[Request | None] = [None] * n_rows
         self.cache = RaggedCache(self.capacity, n_rows)
 
     def submit(self, request: Request) -> None:
-        """Put a request at the end of the queue, or end it here if it can't be served.
+        """Puts a request at the end of the queue, or ends it if it can't be served.
 
         One that has written something already goes on from there. Raises ValueError for
-        a request that waits or is served already.
+        a request that waits or is served already; other errors are the request's.
         """
         if request in self.queue or request in self.rows:
             raise ValueError("the request is here already; another text needs another")
+
         try:
             check_tensor("integers", "t", prompt=request.prompt)
             check_prompt(request.prompt, request.n_new, self.capacity)
@@ -95,99 +98,113 @@ class Server:
                     f"tokens run from {text.min()} to {text.max()}; the vocabulary is"
                     f" 0 to {d_vocab - 1}"
                 )
-        except ValueError as reason:
-            request.error = reason
+        except ValueError as error:
+            request.error = error
         else:
             self.queue.append(request)
 
     @property
     def busy(self) -> bool:
+        """Returns whether a request waits or is served."""
         return bool(self.queue) or any(self.rows)
 
     @torch.inference_mode()
     def step(self) -> None:
-        """One pass for all that are going; then free rows take from the queue."""
+        """Makes one pass for all rows in use; then free ones take from the queue.
+
+        Raises what the model and Ctrl-C raise; the step may then be made again.
+        """
         with evaluating(self.model):
-            self._free_rows()  # of a step that was interrupted before it did
-            going = [row for row, request in enumerate(self.rows) if request]
-            if going:
+            self._free_rows()  # an interrupted step may not have come to it
+            active = [row for row, request in enumerate(self.rows) if request]
+            if active:
                 logits = self._next_logits()
-                self._take(going, logits[going])
+                self._choose_tokens(active, logits[active])
+
             for row in range(len(self.rows)):
                 while self.queue and not self.rows[row]:
                     self._admit(row)
 
     def run(self) -> None:
-        """Steps until nobody waits."""
+        """Makes steps until every request is done."""
         while self.busy:
             self.step()
 
     def _text(self, request: Request) -> Tensor:
-        """The prompt and what is written so far (t), where the model lies."""
+        """Returns the prompt and what is written so far (t), on the model's device."""
         written = request.prompt.new_tensor(request.written)
         device = next(self.model.parameters()).device
         return torch.cat([request.prompt, written]).to(device)
 
     def _free_rows(self) -> None:
-        """Let go of the requests that are done."""
+        """Frees the rows whose requests are done."""
         for row, request in enumerate(self.rows):
             if request and request.done:
                 self.rows[row] = None
 
     def _next_logits(self) -> Tensor:
-        """The logits (b v) after the last token of every row's text.
+        """Returns the logits (b v) after the last token of every row's text.
 
-        The cache then holds what comes before that token. It held more if a step was
-        interrupted after its pass, or if nobody uses the row, which begins anew.
+        For the pass the cache must hold what comes before that token. It holds more if
+        a step was interrupted after its pass, or if the row is free and begins anew.
         """
-        lengths = [
-            len(each.prompt) + len(each.written) - 1 if each else 0
-            for each in self.rows
-        ]
+        lengths = []
+        tokens = []
+        for request in self.rows:
+            if request is None:
+                lengths.append(0)
+                tokens.append([0])  # any token: nobody reads its logits
+            else:
+                lengths.append(len(request.prompt) + len(request.written) - 1)
+                tokens.append([request.last])
+
         self.cache.truncate(torch.tensor(lengths))
-        last = [[each.last if each else 0] for each in self.rows]
-        last = torch.tensor(last, device=next(self.model.parameters()).device)
-        return self.model(last, self.cache, last=-1)
+        device = next(self.model.parameters()).device
+        return self.model(torch.tensor(tokens, device=device), self.cache, last=-1)
 
     def _admit(self, row: int) -> None:
-        """Read the text of the first in the queue by itself, and let it go on in a row.
+        """Reads the text of the first request in the queue and gives it a row.
 
-        It leaves the queue when it has the row, and not before.
+        The text is read by itself, in a cache of one stream, which the row then copies.
+        The request leaves the queue when it has the row, and not before.
         """
         request = self.queue[0]
         if request.done or request in self.rows:
             self.queue.popleft()
             return
+
         text = self._text(request)
-        alone = self.model.new_cache(len(text))
-        logits = self.model(text[None], alone, last=-1)
-        self.cache.put(row, alone)
+        cache = self.model.new_cache(len(text))
+        logits = self.model(text[None], cache, last=-1)
+        self.cache.put(row, cache)
         self.rows[row] = request
         self.queue.popleft()
-        self._take([row], logits)
+        self._choose_tokens([row], logits)
 
-    def _take(self, rows: list[int], logits: Tensor) -> None:
-        """Let each of these rows choose a token by its logits (b v), and write it down.
+    def _choose_tokens(self, rows: list[int], logits: Tensor) -> None:
+        """Lets each of these rows choose a token by its logits (b v) and write it.
 
         Ctrl-C waits until all have: a sampler that has drawn must not draw again.
         """
         with deferred_interrupts() as interrupted:
-            for row, its_logits in zip(rows, logits, strict=True):
-                choose_and_write(self.rows[row], its_logits)
+            for row, row_logits in zip(rows, logits, strict=True):
+                choose_and_write(self.rows[row], row_logits)
+
         self._free_rows()
         if interrupted():
             signal.raise_signal(signal.SIGINT)
 
 
 def choose_and_write(request: Request, logits: Tensor) -> None:
-    """Let a request choose by its logits (v), and write the token or the error down.
+    """Lets a request choose a token by its logits (v); writes it, or the error.
 
-    What it has chosen is kept until it is written, whatever is raised in between.
+    What it has chosen is held until it is written, whatever is raised in between.
     """
     place = len(request.written)
     try:
         if place not in request.chosen:
             request.chosen = {place: request.choose(logits[None])}
+
         new = request.chosen[place]
         check_tensor("integers", "b", new=new)
         if len(new) != 1 or not 0 <= int(new) < logits.numel():
@@ -196,8 +213,9 @@ def choose_and_write(request: Request, logits: Tensor) -> None:
                 f" {logits.numel() - 1}"
             )
         token = int(new)
-    except Exception as reason:  # a sampler is the asker's own code
-        request.error = reason
+    except Exception as error:  # a sampler is the caller's own code
+        request.error = error
         return
+
     request.written.append(token)
     request.chosen = {}

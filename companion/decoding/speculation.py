@@ -1,8 +1,8 @@
-"""Speculative decoding: cheap guesses, all checked in one pass. Chapter 10.
+"""Speculative decoding: a cheap draft, checked by the model in one pass. Chapter 10.
 
-Leviathan et al. 2023, algorithm 1. The text is distributed as without guesses: a guess
-x drawn with chance q(x) is kept with chance min(1, p(x) / q(x)), with the model's p;
-the first that is not is replaced by a draw from what p has more than q.
+Leviathan et al. 2023, algorithm 1. The text is distributed as without a draft: a token
+x drafted with probability q(x) is accepted with probability min(1, p(x) / q(x)), with
+the model's p; the first that is not is replaced by a draw from what p has more than q.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,94 +10,134 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from ..device import at_least_float32
 from ..inputs import check_tensor, check_whole
 from ..model.gpt import evaluating
 from ..model.serving_caches import RaggedCache
-from .sampling import at_least_float32, check_prompt, greedy, sample
+from .sampling import check_prompt, greedy, sample
 
 # Tokens (g), and the probabilities (g v) that they were drawn with.
-Guess = tuple[Tensor, Tensor]
+Draft = tuple[Tensor, Tensor]
 
 
 def greedy_probabilities(logits: Tensor) -> Tensor:
-    """Probabilities (... v) that are 1 for the likeliest token: greedy decoding."""
+    """Returns probabilities (... v) that are 1 for the likeliest token of each row.
+
+    So speculation decodes greedily. Raises ValueError as `greedy` does.
+    """
     likeliest = greedy(logits)
     return nn.functional.one_hot(likeliest, logits.shape[-1]).to(logits.dtype)
 
 
 class PromptLookup:
-    """Guesses what followed when the last `n_same` tokens stood in the text before.
+    """Drafts what followed when the last `n_same` tokens stood in the text before.
 
-    Called with a text (t): at most `n_guesses` tokens, none where they never stood.
-    Saxena 2023 (prompt look-up decoding).
+    Called with a text (t), it returns at most `n_guesses` tokens, none where the last
+    ones never stood before, and their probabilities, which are 1. Saxena 2023 (prompt
+    look-up decoding).
     """
 
     def __init__(self, d_vocab: int, n_guesses: int = 4, n_same: int = 3):
         check_whole(d_vocab=d_vocab, n_guesses=n_guesses, n_same=n_same)
-        self.d_vocab, self.n_guesses, self.n_same = d_vocab, n_guesses, n_same
+        self.d_vocab = d_vocab
+        self.n_guesses = n_guesses
+        self.n_same = n_same
 
-    def __call__(self, text: Tensor) -> Guess:
+    def __call__(self, text: Tensor) -> Draft:
         n = self.n_same
-        guesses = text[:0]
+        draft_tokens = text[:0]
         if len(text) > n:
-            same = (text.unfold(0, n, 1)[:-1] == text[-n:]).all(-1).nonzero()
-            if len(same):
-                start = int(same[-1]) + n
-                guesses = text[start : start + self.n_guesses]
-        return guesses, nn.functional.one_hot(guesses.long(), self.d_vocab).float()
+            windows = text.unfold(0, n, 1)[:-1]  # all but the last tokens themselves
+            places = (windows == text[-n:]).all(-1).nonzero()
+            if len(places):
+                start = int(places[-1]) + n
+                draft_tokens = text[start : start + self.n_guesses]
+        one_hot = nn.functional.one_hot(draft_tokens.long(), self.d_vocab)
+        return draft_tokens, one_hot.float()
 
 
-def accept(guesses: Tensor, probabilities: Tensor, wanted: Tensor, generator) -> Tensor:
-    """The guesses (g) kept, and one token more: (1) to (g + 1).
+def accept(
+    draft_tokens: Tensor,
+    draft_probabilities: Tensor,
+    target_probabilities: Tensor,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Accepts the first drafted tokens (g), and draws one more: (1) to (g + 1).
 
-    `probabilities` (g v) are those they were drawn with, `wanted` (g+1 v) the model's.
+    They were drawn with draft_probabilities (g v); the model's own, the target, are
+    (g+1 v). Raises ValueError as `sample` does. Leviathan et al. 2023, algorithm 1.
     """
-    probabilities = at_least_float32(probabilities)  # their differences are small
-    wanted = at_least_float32(wanted)
-    for i, guess in enumerate(guesses):
-        kept = wanted[i, guess] / probabilities[i, guess]
-        if not torch.rand((), generator=generator) < kept:  # nor where it is 0 / 0
-            more = (wanted[i] - probabilities[i]).clamp(min=0)
-            more = more if more.any() else wanted[i]  # equal but for their rounding
-            return torch.cat([guesses[:i], sample(more.log(), generator)[None]])
-    return torch.cat([guesses, sample(wanted[-1].log(), generator)[None]])
+    # In bfloat16 the small differences of the two would be lost.
+    draft = at_least_float32(draft_probabilities)
+    target = at_least_float32(target_probabilities)
+
+    for i, token in enumerate(draft_tokens):
+        acceptance = target[i, token] / draft[i, token]
+        if torch.rand((), generator=generator) < acceptance:  # never where it is 0 / 0
+            continue
+
+        # The first that is rejected is replaced by what was drafted too rarely.
+        residual = (target[i] - draft[i]).clamp(min=0)
+        if not residual.any():
+            residual = target[i]  # the two are equal but for their rounding
+        replacement = sample(residual.log(), generator)
+        return torch.cat([draft_tokens[:i], replacement[None]])
+
+    # All were accepted, and the pass has given the probabilities of the next as well.
+    following = sample(target[-1].log(), generator)
+    return torch.cat([draft_tokens, following[None]])
 
 
 def speculate(
-    model,
+    model: nn.Module,
     prompt: Tensor,
     n_new: int,
-    guess: Callable[[Tensor], Guess],
+    guess: Callable[[Tensor], Draft],
     *,
-    probabilities=greedy_probabilities,
-    generator=None,
-    end=None,
+    probabilities: Callable[[Tensor], Tensor] = greedy_probabilities,
+    generator: torch.Generator | None = None,
+    end: int | None = None,
 ) -> Iterator[Tensor]:
-    """`n_new` tokens after a prompt (t), yielded as each pass gives them: (1) or more.
+    """Writes `n_new` tokens after a prompt (t). Returns each pass's: (1) or more.
 
-    `guess` takes the text so far (t) and gives tokens (g), with the probabilities (g v)
-    that it drew them with. `probabilities` turns logits (... v), which it is given in
-    float32 at least, into such; by default all is on the likeliest, and the text is
-    `generate`'s, token for token, up to ties of the arithmetic: a pass of several
-    tokens sums in another order than passes of one. In float32 nearly no two logits are
-    that close; in bfloat16, or with packed weights, some are. Raises ValueError for a
-    prompt that is empty, or with n_new beyond the context, and as `greedy` does.
+    `guess` takes the text so far (t) and drafts tokens (g), with the probabilities
+    (g v) that it drew them with. `probabilities` turns logits (... v), which it is
+    given in float32 at least, into such; by default all is on the likeliest, and the
+    text is `generate`'s, token for token, up to ties of the arithmetic: a pass of
+    several tokens sums in another order than passes of one. In float32 nearly no two
+    logits are that close; in bfloat16, or with packed weights, some are. Raises
+    ValueError for a prompt that is empty, or with n_new beyond the context, and as
+    `greedy` does. Leviathan et al. 2023, algorithm 1.
     """
     check_tensor("integers", "t", prompt=prompt)
     check_prompt(prompt, n_new, model.config.context_length)
-    length, text = len(prompt) + n_new, prompt
+    text = prompt
+    length = len(prompt) + n_new
     cache = RaggedCache(length, 1)
+
     while len(text) < length:
-        guesses, drawn = (x[: length - len(text) - 1] for x in guess(text))
+        # Each pass adds a token to those that are accepted.
+        n_most = length - len(text) - 1
+        draft_tokens, draft_probabilities = guess(text)
+        draft_tokens = draft_tokens[:n_most]
+        draft_probabilities = draft_probabilities[:n_most]
+
+        # One pass gives the logits after the text and after each drafted token.
         with evaluating(model), torch.inference_mode():
-            new = torch.cat([text, guesses])[None, len(cache) :]
-            logits = model(new, cache)[0, -len(guesses) - 1 :]
-            wanted = probabilities(at_least_float32(logits))
-            new = accept(guesses, drawn, wanted, generator).clone()
-        if end is not None and (ends := (new == end).nonzero()).numel():
-            new = new[: int(ends[0]) + 1]
+            unread = torch.cat([text, draft_tokens])[None, len(cache) :]
+            logits = model(unread, cache)[0, -len(draft_tokens) - 1 :]
+            target_probabilities = probabilities(at_least_float32(logits))
+            new = accept(
+                draft_tokens, draft_probabilities, target_probabilities, generator
+            )
+        new = new.clone()  # an ordinary tensor, not one of inference mode
+
+        if end is not None:
+            ends = (new == end).nonzero()
+            if len(ends):
+                new = new[: int(ends[0]) + 1]
         text = torch.cat([text, new])
-        cache.truncate(torch.tensor([len(text) - 1]))  # the last is not seen yet
+        cache.truncate(torch.tensor([len(text) - 1]))  # the last is not read yet
         yield new
-        if new[-1] == end:
+        if end is not None and new[-1] == end:
             return

@@ -8,10 +8,10 @@ from torch import Tensor
 
 
 def read_gguf(path: Path) -> tuple[dict, dict[str, Tensor]]:
-    """A file's header, and its tensors in float32, by their names there.
+    """Reads a GGUF file. Returns its header, and its tensors in float32, by name.
 
     Raises ValueError for what is no such file, or not whole, and for a tensor whose
-    type has no way to float32.
+    type has no way to float32. Chapter 12.
     """
     try:
         reader = GGUFReader(path)
@@ -26,7 +26,9 @@ def read_gguf(path: Path) -> tuple[dict, dict[str, Tensor]]:
         try:
             array = dequantize(stored.data, stored.tensor_type)
         except NotImplementedError:
-            kind = stored.tensor_type.name
-            raise ValueError(f"{path}: {stored.name} is {kind}, no floats") from None
+            type_name = stored.tensor_type.name
+            raise ValueError(
+                f"{path}: {stored.name} is {type_name}, no floats"
+            ) from None
         tensors[stored.name] = torch.tensor(array)
     return header, tensors

@@ -16,45 +16,57 @@ from ..model.gpt import GPT, GPTConfig
 from ..text.tokenizers import gpt2_tokenizer
 from .smollm2 import build, rename
 
-# Theirs and ours; {} is the number of the block.
-NORMS = {
-    "ln_f": "norm",
-    "h.{}.ln_1": "blocks.{}.attention_norm",
-    "h.{}.ln_2": "blocks.{}.feed_forward_norm",
+# The file's names and ours; {} is the number of the block. `attention.all` stands for
+# queries, keys and values, which `weights_of` parts.
+NAMES = {
+    "wte.weight": "embedding.weight",
+    "wpe.weight": "positions.table.weight",
+    "h.{}.ln_1.weight": "blocks.{}.attention_norm.gain",
+    "h.{}.ln_1.bias": "blocks.{}.attention_norm.bias",
+    "h.{}.attn.c_attn.weight": "blocks.{}.attention.all.weight",
+    "h.{}.attn.c_attn.bias": "blocks.{}.attention.all.bias",
+    "h.{}.attn.c_proj.weight": "blocks.{}.attention.to_output.weight",
+    "h.{}.attn.c_proj.bias": "blocks.{}.attention.to_output.bias",
+    "h.{}.ln_2.weight": "blocks.{}.feed_forward_norm.gain",
+    "h.{}.ln_2.bias": "blocks.{}.feed_forward_norm.bias",
+    "h.{}.mlp.c_fc.weight": "blocks.{}.feed_forward.to_hidden.weight",
+    "h.{}.mlp.c_fc.bias": "blocks.{}.feed_forward.to_hidden.bias",
+    "h.{}.mlp.c_proj.weight": "blocks.{}.feed_forward.to_output.weight",
+    "h.{}.mlp.c_proj.bias": "blocks.{}.feed_forward.to_output.bias",
+    "ln_f.weight": "norm.gain",
+    "ln_f.bias": "norm.bias",
 }
-LAYERS = {
-    "h.{}.attn.c_attn": "blocks.{}.attention.all",
-    "h.{}.attn.c_proj": "blocks.{}.attention.to_output",
-    "h.{}.mlp.c_fc": "blocks.{}.feed_forward.to_hidden",
-    "h.{}.mlp.c_proj": "blocks.{}.feed_forward.to_output",
-}
-NAMES = {"wte.weight": "embedding.weight", "wpe.weight": "positions.table.weight"}
-NAMES |= {f"{theirs}.weight": f"{ours}.gain" for theirs, ours in NORMS.items()}
-NAMES |= {f"{theirs}.weight": f"{ours}.weight" for theirs, ours in LAYERS.items()}
-NAMES |= {f"{theirs}.bias": f"{ours}.bias" for theirs, ours in (NORMS | LAYERS).items()}
 MASKS = (".attn.bias", ".attn.masked_bias")
 # The four sizes: width and blocks, and the heads, which no file says.
 HEADS = {(768, 12): 12, (1024, 24): 16, (1280, 36): 20, (1600, 48): 25}
 
 
 def weights_of(tensors: dict[str, Tensor], n_blocks: int) -> dict[str, Tensor]:
-    """GPT-2's tensors by our names, each matrix turned to (outputs, inputs)."""
-    weights = rename(tensors, NAMES, n_blocks)
-    for name in [name for name in weights if name.startswith("blocks")]:
-        x = weights.pop(name).t()
+    """Returns GPT-2's tensors by our names, each matrix turned to (outputs, inputs).
+
+    Raises ValueError as `rename` does.
+    """
+    weights = {}
+    for name, x in rename(tensors, NAMES, n_blocks).items():
+        if name.startswith("blocks"):
+            x = x.t()  # which leaves vectors, of norms and biases, as they are
         if ".all." in name:
-            for part, rows in zip(
-                ("queries", "keys", "values"), x.chunk(3), strict=True
-            ):
-                weights[name.replace("all", f"to_{part}")] = rows
+            queries, keys, values = x.chunk(3)
+            weights[name.replace("all", "to_queries")] = queries
+            weights[name.replace("all", "to_keys")] = keys
+            weights[name.replace("all", "to_values")] = values
         else:
             weights[name] = x
-    plain = {"memory_format": torch.contiguous_format}
-    return {name: x.clone(**plain) for name, x in weights.items()}
+
+    # No two may share memory, or safetensors would not save a model of them.
+    return {
+        name: x.clone(memory_format=torch.contiguous_format)
+        for name, x in weights.items()
+    }
 
 
 def n_heads_of(d_model: int, n_blocks: int) -> int:
-    """The heads of one of GPT-2's four sizes. ValueError for another size."""
+    """Returns the heads of one of GPT-2's four sizes. ValueError for another size."""
     if (d_model, n_blocks) not in HEADS:
         sizes = ", ".join(f"{width} x {blocks}" for width, blocks in HEADS)
         raise ValueError(
@@ -67,29 +79,33 @@ def n_heads_of(d_model: int, n_blocks: int) -> int:
 def load_gpt2(
     path: Path | None = None, n_heads: int | None = None
 ) -> tuple[GPT, tiktoken.Encoding]:
-    """GPT-2 from the cache, or from a file of one of its four sizes; its tokenizer.
+    """Loads GPT-2 from the cache, or a file of its form. Returns model and tokenizer.
 
-    A file of another size, but else of GPT-2's parts, needs its `n_heads`. An output
-    matrix `lm_head.weight` that differs from the embedding is the model's own.
-    `python -m companion gpt2` fetches it, 548 MB. Raises what `find` and `rename` do,
-    ValueError for a size whose heads aren't known, and RuntimeError where a tensor has
-    another shape.
+    A file of none of the four sizes, but else of GPT-2's parts, needs its `n_heads`. An
+    output matrix `lm_head.weight` that differs from the embedding is the model's own.
+    `python -m companion gpt2` fetches the smallest, 548 MB. Raises what `find` and
+    `rename` do, ValueError for a size whose heads aren't known, and RuntimeError where
+    a tensor has another shape. Radford et al. 2019.
     """
+    # Some files say "transformer." before each name but the output matrix's.
+    stored = load_file(find(GPT2) if path is None else path)
     tensors = {
         name.removeprefix("transformer."): x
-        for name, x in load_file(find(GPT2) if path is None else path).items()
+        for name, x in stored.items()
         if not name.endswith(MASKS)
     }
     output = tensors.pop("lm_head.weight", None)
+
     numbers = {name.split(".")[1] for name in tensors if name.startswith("h.")}
     n_blocks = max(1, len(numbers))
     weights = weights_of(tensors, n_blocks)
-
-    d_vocab, d_model = weights["embedding.weight"].shape
+    embedding = weights["embedding.weight"]
+    d_vocab, d_model = embedding.shape
     if n_heads is None:
         n_heads = n_heads_of(d_model, n_blocks)
-    tied = output is None or torch.equal(output, weights["embedding.weight"])
-    if not tied:
+
+    is_tied = output is None or torch.equal(output, embedding)
+    if not is_tied:
         weights["unembedding.weight"] = output
     config = GPTConfig(
         d_vocab=d_vocab,
@@ -97,6 +113,6 @@ def load_gpt2(
         d_model=d_model,
         n_heads=n_heads,
         n_layers=n_blocks,
-        tie_embeddings=tied,
+        tie_embeddings=is_tied,
     )
     return build(config, weights), gpt2_tokenizer()

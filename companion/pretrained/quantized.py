@@ -8,6 +8,8 @@ are.
 
 import sys
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,18 +23,35 @@ BLOCK = 32
 
 
 def linear_layers(model: nn.Module) -> list[tuple[nn.Module, str, nn.Linear]]:
-    """Each linear layer, after the part that holds it and its name there.
+    """Returns each linear layer, after the part that holds it and its name there.
 
     A class that extends nn.Linear is none: it may compute something else.
     """
-    pairs = (
-        (part, child) for part in model.modules() for child in part.named_children()
-    )
-    return [(part, name, x) for part, (name, x) in pairs if type(x) is nn.Linear]
+    layers = []
+    for part in model.modules():
+        for name, child in part.named_children():
+            if type(child) is nn.Linear:
+                layers.append((part, name, child))
+    return layers
+
+
+def private_operation(namespace: Any, name: str) -> Callable[..., Tensor]:
+    """Returns one of PyTorch's own operations, which any version may do without.
+
+    Raises ValueError where this one does.
+    """
+    operation = getattr(namespace, name, None)
+    if operation is None:
+        raise ValueError(
+            f"PyTorch {torch.__version__} has no {name}, which lays weights out or"
+            " multiplies by them: decode with the model as it is, without prepack or"
+            " pack_weights"
+        )
+    return operation
 
 
 def check_no_gradient(x: Tensor) -> None:
-    """ValueError where a gradient would have to come back through the kernel."""
+    """Raises ValueError where a gradient would have to come back through the kernel."""
     if torch.is_grad_enabled():
         raise ValueError(
             f"{shown(x)} needs a gradient, and these weights have none: they were laid"
@@ -43,15 +62,17 @@ def check_no_gradient(x: Tensor) -> None:
 class PrepackedLinear(nn.Module):
     """A linear layer, x (... i) -> (... o), whose weight lies as oneDNN wants it.
 
-    Raises ValueError for an x that needs a gradient, and when its state is asked for.
+    Raises ValueError for an x that needs a gradient, when its state is asked for, and
+    where PyTorch can't lay it out.
     """
 
-    trainable = False
+    trainable = False  # so training and saving are refused
 
     def __init__(self, layer: nn.Linear):
         super().__init__()
-        self.bias, weight = layer.bias, layer.weight.detach()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+        self.bias = layer.bias
+        reorder = private_operation(torch.ops.mkldnn, "_reorder_linear_weight")
+        self.weight = reorder(layer.weight.detach(), None)
 
     def _save_to_state_dict(self, destination, prefix: str, keep_vars: bool) -> None:
         raise ValueError(f"{prefix}weight is laid out to decode: save the model before")
@@ -59,62 +80,69 @@ class PrepackedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.requires_grad:
             check_no_gradient(x)
-        multiply = torch.ops.mkldnn._linear_pointwise
+        multiply = private_operation(torch.ops.mkldnn, "_linear_pointwise")
         return multiply(x, self.weight, self.bias, "none", [], "")
 
 
 def prepack(model: GPT) -> GPT:
-    """The model itself, its linear layers in oneDNN's layout: to decode on a CPU.
+    """Lays linear layers out as oneDNN wants, to decode on a CPU. Returns the model.
 
     A product of few rows is then up to three times as fast, but in float32 with one
     thread one row gains nothing. The model can't be trained, copied or saved any more:
     none of its parameters has a gradient, and these raise. A tied output matrix lies in
     memory twice. Where oneDNN is missing, and for what is neither float32 nor bfloat16
-    that the processor multiplies, nothing changes.
+    that the processor multiplies, nothing changes. Chapter 10.
     """
-    known = {torch.float32} if torch.backends.mkldnn.is_available() else set()
-    if known and bfloat16_is_faster("cpu"):
-        known.add(torch.bfloat16)
-    for part, name, x in linear_layers(model):
-        if x.weight.is_cpu and x.weight.dtype in known:
-            setattr(part, name, PrepackedLinear(x).train(x.training))
+    dtypes = []
+    if torch.backends.mkldnn.is_available():
+        dtypes.append(torch.float32)
+        if bfloat16_is_faster("cpu"):
+            dtypes.append(torch.bfloat16)
+
+    for part, name, layer in linear_layers(model):
+        if layer.weight.is_cpu and layer.weight.dtype in dtypes:
+            setattr(part, name, PrepackedLinear(layer).train(layer.training))
+
     if any(isinstance(part, PrepackedLinear) for part in model.modules()):
         model.requires_grad_(False)
     return model
 
 
 def nearest_bfloat16(x: Tensor) -> Tensor:
-    """x rounded to bfloat16, in float32."""
+    """Returns x rounded to bfloat16, in float32."""
     return x.bfloat16().float()
 
 
 def in_blocks(weight: Tensor, n_bits: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Whole numbers (o n 32) from 0 to 2^n_bits - 1, scales and lows (o n 1).
+    """Cuts a weight (o i) into blocks of 32 whole numbers.
 
-    A weight (o i) of a block of 32 is scale · number + low, to half a scale. Both are
-    as the kernel stores them: the scale in bfloat16, and so the middle of the numbers,
-    low + 8 · scale; with 8 bits that is low + 136 · scale, as the sum of two. A scale
-    is at most range / (2^n_bits - 1) of its block and a 64th more, to which 4 bits add
-    2^-10 of the largest weight, as the middle of weights far from zero is coarse.
-    Weights of blocks of 4 bits, as GGUF's Q4_1, have their own numbers again.
+    Returns the numbers (o n 32) from 0 to 2^n_bits - 1, and the scale and the minimum
+    of each block (o n 1). A weight is scale · number + minimum, to half a scale. Both
+    are as the kernel stores them: the scale in bfloat16, and so the middle of the
+    numbers, minimum + 8 · scale; with 8 bits that is minimum + 136 · scale, as the sum
+    of two. A scale is at most range / (2^n_bits - 1) of its block and a 64th more, to
+    which 4 bits add 2^-10 of the largest weight, as the middle of weights far from zero
+    is coarse. Weights of blocks of 4 bits, as GGUF's Q4_1, have their own numbers
+    again. Chapter 12.
     """
     blocks = weight.float().unflatten(1, (-1, BLOCK))
-    lows, highs = blocks.amin(-1, keepdim=True), blocks.amax(-1, keepdim=True)
+    minimums = blocks.amin(-1, keepdim=True)
+    maximums = blocks.amax(-1, keepdim=True)
     largest = 2**n_bits - 1
     middle = 8 if n_bits == 4 else 136  # the number; 136 is 8 and 8 in the two parts
 
     # Scales and middles as they are stored.
-    exact_scales = (highs - lows) / largest
+    exact_scales = (maximums - minimums) / largest
     scales = nearest_bfloat16(exact_scales)
-    exact_middles = lows + middle * exact_scales
+    exact_middles = minimums + middle * exact_scales
     middles = nearest_bfloat16(exact_middles)
     if n_bits == 8:
         middles = middles + nearest_bfloat16(exact_middles - middles)
 
     # A number stands for half a scale to both sides. Where rounding has put the first
     # or the last weight beyond that, the scale must be larger, and is rounded up.
-    to_lowest = (middles - lows) / (middle + 0.5)
-    to_highest = (highs - middles) / (largest - middle + 0.5)
+    to_lowest = (middles - minimums) / (middle + 0.5)
+    to_highest = (maximums - middles) / (largest - middle + 0.5)
     needed = torch.maximum(to_lowest, to_highest)
     rounded_up = nearest_bfloat16(needed * (1 + 2**-7))
     scales = torch.where(scales < needed, rounded_up, scales)
@@ -131,47 +159,58 @@ class PackedLinear(nn.Module):
     8-bit number is two 4-bit ones, 16 · high + low: two products and their sum. The
     kernel rounds x and each product to bfloat16, and adds in float32; what goes in and
     out is of x's dtype. Raises ValueError for inputs that don't come in blocks of 32,
-    and for an x that needs a gradient.
+    for an x that needs a gradient, and where PyTorch has no such kernel.
     """
 
-    trainable = False
+    trainable = False  # so training and saving are refused
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, n_bits: int = 4):
         super().__init__()
         check_tensor("floats", "o i", weight=weight)
-        self.out_features, self.in_features = shape = tuple(weight.shape)
+        self.out_features, self.in_features = weight.shape
         if n_bits not in (4, 8):
             raise ValueError(f"n_bits is {n_bits!r}; it must be 4 or 8")
         if self.in_features % BLOCK:
-            wanted = f"the kernel wants inputs in blocks of {BLOCK}"
-            raise ValueError(f"the weight is {shape}; {wanted}")
-        self.bias, self.n_bits = bias, n_bits
+            raise ValueError(
+                f"the weight is {tuple(weight.shape)}; the kernel wants inputs in"
+                f" blocks of {BLOCK}"
+            )
+        self.bias = bias
+        self.n_bits = n_bits
+
         # The kernel wants outputs in sixteens: rows of zeros fill the last ones up.
-        weight = F.pad(weight.detach(), (0, 0, 0, -self.out_features % 16))
-        numbers, scales, lows = in_blocks(weight, n_bits)
+        n_missing = -self.out_features % 16
+        weight = F.pad(weight.detach(), (0, 0, 0, n_missing))
+        numbers, scales, minimums = in_blocks(weight, n_bits)
 
         # The kernel's numbers are -8 to 7, so its offset is what 8 stands for here.
         if n_bits == 4:
-            parts = [(numbers, scales, lows + 8 * scales)]
+            offsets = minimums + 8 * scales
         else:
-            middles = lows + 136 * scales
+            # The high halves of all numbers, and below them the low ones.
+            middles = minimums + 136 * scales
             rounded = nearest_bfloat16(middles)
-            high = (numbers >> 4, 16 * scales, rounded)
-            low = (numbers & 15, scales, middles - rounded)
-            parts = [high, low]
+            numbers = torch.cat([numbers >> 4, numbers & 15])
+            scales = torch.cat([16 * scales, scales])
+            offsets = torch.cat([rounded, middles - rounded])
 
-        numbers = torch.cat([part.flatten(1) for part, _, _ in parts])
-        pairs = torch.cat([torch.cat([s, offset], -1) for _, s, offset in parts])
-        packed = torch._convert_weight_to_int4pack_for_cpu(numbers, 1)
-        self.register_buffer("packed", packed)
-        self.register_buffer("pairs", pairs.transpose(0, 1).bfloat16().contiguous())
+        # The kernel's own order: numbers (o i), and for each block n a pair (n o 2).
+        convert = private_operation(torch, "_convert_weight_to_int4pack_for_cpu")
+        self.register_buffer("packed", convert(numbers.flatten(1), 1))
+        pairs = torch.cat([scales, offsets], -1).transpose(0, 1)
+        self.register_buffer("scales_and_offsets", pairs.bfloat16().contiguous())
 
     def forward(self, x: Tensor) -> Tensor:
         if x.requires_grad:
             check_no_gradient(x)
+
+        # Rows of inputs, and pairs even of a model that was converted, in bfloat16.
         rows = x.bfloat16().reshape(-1, self.in_features).contiguous()
-        multiply = torch._weight_int4pack_mm_for_cpu
-        product = multiply(rows, self.packed, BLOCK, self.pairs.bfloat16()).to(x.dtype)
+        pairs = self.scales_and_offsets.bfloat16()
+        multiply = private_operation(torch, "_weight_int4pack_mm_for_cpu")
+        product = multiply(rows, self.packed, BLOCK, pairs).to(x.dtype)
+
+        # The halves of 8 bits are added, and the rows of zeros left out.
         if self.n_bits == 8:
             high, low = product.chunk(2, -1)
             product = high + low
@@ -183,28 +222,35 @@ class PackedLinear(nn.Module):
 
 
 def kernel_is_here() -> bool:
-    """Whether PyTorch multiplies packed weights fast: an x86 processor, no Windows."""
-    fast = torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    known = hasattr(torch, "_weight_int4pack_mm_for_cpu")
-    return fast and known and sys.platform != "win32"
+    """Returns whether PyTorch multiplies packed weights fast here.
+
+    It does on an x86 processor, but not on Windows.
+    """
+    is_fast = torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    is_known = hasattr(torch, "_weight_int4pack_mm_for_cpu")
+    return is_fast and is_known and sys.platform != "win32"
 
 
 def pack_weights(model: GPT) -> GPT:
-    """The model itself, its weights in 4-bit blocks and the output matrix in 8 bits.
+    """Packs weights into 4 bits, the output matrix into 8. Returns the model itself.
 
     A layer whose inputs don't come in blocks of 32 stays as it is. Where the kernel is
     missing or slow, and where the weights aren't on the CPU, all do, and a warning says
     so. A packed model can't be trained: none of its parameters has a gradient.
+    Chapter 12.
     """
-    on_cpu = all(x.weight.is_cpu for _, _, x in linear_layers(model))
-    if not (kernel_is_here() and on_cpu):
+    layers = linear_layers(model)
+    is_on_cpu = all(layer.weight.is_cpu for _, _, layer in layers)
+    if not kernel_is_here() or not is_on_cpu:
         warnings.warn("no 4-bit kernel here: the weights run unpacked", stacklevel=2)
         return model
-    for part, name, x in linear_layers(model):
-        if x.in_features % BLOCK == 0:
+
+    for part, name, layer in layers:
+        if layer.in_features % BLOCK == 0:
             n_bits = 8 if name == "unembedding" else 4
-            layer = PackedLinear(x.weight, x.bias, n_bits)
-            setattr(part, name, layer.train(x.training))
+            packed = PackedLinear(layer.weight, layer.bias, n_bits)
+            setattr(part, name, packed.train(layer.training))
+
     if any(isinstance(part, PackedLinear) for part in model.modules()):
         model.requires_grad_(False)
     return model

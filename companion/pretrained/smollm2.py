@@ -5,6 +5,7 @@ The file is in GGUF, as llama.cpp reads it. `read_gguf` and NAMES are all that i
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from ..model.gpt import GPT, GPTConfig
 from ..text.tokenizers import WHITE_SPACE, check_ids, encoding, printable_bytes
 from .gguf import read_gguf
 
-# Theirs and ours; {} is the number of the block.
+# The file's names and ours; {} is the number of the block.
 NAMES = {
     "token_embd.weight": "embedding.weight",
     "output_norm.weight": "norm.gain",
@@ -90,45 +91,52 @@ PIECES = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+"
 PIECES += rf"|\s++(?=\p{{N}})|{WHITE_SPACE}(?!\S)|\s+"
 
 
-def value_of(header: dict, key: str):
-    """What the header says under this key. ValueError where it says nothing."""
+def value_of(header: dict, key: str) -> Any:
+    """Returns what the header says under a key. ValueError where it says nothing."""
     if key not in header:
         raise ValueError(f"the header has no {key}")
     return header[key]
 
 
 def size_of(header: dict, key: str, default: int | None = None) -> int:
-    """A size, the same for all blocks. ValueError by its key for anything else."""
-    size = value_of(header, key) if default is None else header.get(key, default)
+    """Returns a size, the same for all blocks. ValueError by its key for another."""
+    if default is None:
+        size = value_of(header, key)
+    else:
+        size = header.get(key, default)
     if type(size) is not int or size < 1:
-        wanted = "it must be one whole number, 1 or more"
-        raise ValueError(f"{key} is {shown(size)}; {wanted}")
+        raise ValueError(
+            f"{key} is {shown(size)}; it must be one whole number, 1 or more"
+        )
     return size
 
 
 def check_keys(
     header: dict, prefixes: tuple[str, ...], read: set[str], fixed: dict
 ) -> None:
-    """ValueError by its key for what is neither read nor says what is `fixed`.
+    """Checks that the header says nothing that would be passed over.
 
-    Of the keys that begin with one of the `prefixes`, none is passed over.
+    Raises ValueError by its key for a value that is not the `fixed` one, and for a key
+    that begins with one of the `prefixes` and is neither fixed nor one of those `read`.
     """
     for key, value in header.items():
         if key in fixed:
             if value != fixed[key]:
-                wanted = f"only {fixed[key]!r} is known here"
-                raise ValueError(f"{key} is {shown(value)}; {wanted}")
+                raise ValueError(
+                    f"{key} is {shown(value)}; only {fixed[key]!r} is known here"
+                )
         elif key.startswith(prefixes) and key not in read:
             raise ValueError(f"{key} is {shown(value)}; this key is not known here")
 
 
 def config_of(header: dict) -> GPTConfig:
-    """The configuration that a header of the architecture llama describes.
+    """Returns the configuration that a header of the architecture llama describes.
 
     What a header may leave out is as in llama.cpp: the vocabulary has as many tokens as
     `tokenizer.ggml.tokens`, each head of queries its own keys (`head_count_kv`), and
     the base of the rotation is 10,000 (`rope.freq_base`). Raises ValueError by its key
-    for what else is missing, and for all that this model does not compute.
+    for what else is missing, and for all that this model does not compute. Touvron et
+    al. 2023, section 2.2.
     """
     value_of(header, "general.architecture")
     check_keys(header, ("llama.", "split.", "adapter."), SIZES | HEAD_WIDTHS, FIXED)
@@ -140,28 +148,35 @@ def config_of(header: dict) -> GPTConfig:
     n_heads = size_of(header, "llama.attention.head_count")
     n_kv_heads = size_of(header, "llama.attention.head_count_kv", default=n_heads)
     d_model = size_of(header, "llama.embedding_length")
-    base = header.get("llama.rope.freq_base", 10_000.0)
 
     # What must fit together.
     if d_model % (2 * n_heads):
-        wanted = "each of llama.attention.head_count heads needs pairs of features"
-        raise ValueError(f"llama.embedding_length is {d_model}; {wanted} ({n_heads})")
+        raise ValueError(
+            f"llama.embedding_length is {d_model}; each of llama.attention.head_count"
+            f" heads needs pairs of features ({n_heads})"
+        )
     if n_heads % n_kv_heads:
-        wanted = f"it must divide llama.attention.head_count ({n_heads})"
-        raise ValueError(f"llama.attention.head_count_kv is {n_kv_heads}; {wanted}")
+        raise ValueError(
+            f"llama.attention.head_count_kv is {n_kv_heads}; it must divide"
+            f" llama.attention.head_count ({n_heads})"
+        )
     d_head = d_model // n_heads
     for key in sorted(HEAD_WIDTHS & header.keys()):
         if header[key] != d_head:
-            wanted = f"only the width of a head, {d_head}, is known here"
-            raise ValueError(f"{key} is {shown(header[key])}; {wanted}")
+            raise ValueError(
+                f"{key} is {shown(header[key])}; only the width of a head, {d_head},"
+                " is known here"
+            )
 
     # Numbers that aren't sizes.
     key = "llama.attention.layer_norm_rms_epsilon"
     epsilon = value_of(header, key)
     if not isinstance(epsilon, float) or not math.isclose(epsilon, 1e-5, rel_tol=1e-6):
         raise ValueError(f"{key} is {shown(epsilon)}; ours is 1e-5")
-    if not isinstance(base, float | int) or not 0 < base < math.inf:
-        raise ValueError(f"llama.rope.freq_base is {shown(base)}; it must be above 0")
+    key = "llama.rope.freq_base"
+    rotary_base = header.get(key, 10_000.0)
+    if not isinstance(rotary_base, float | int) or not 0 < rotary_base < math.inf:
+        raise ValueError(f"{key} is {shown(rotary_base)}; it must be above 0")
 
     return GPTConfig(
         d_vocab=d_vocab,
@@ -172,7 +187,7 @@ def config_of(header: dict) -> GPTConfig:
         n_kv_heads=n_kv_heads,
         d_hidden=size_of(header, "llama.feed_forward_length"),
         positions="rotary",
-        rotary_base=base,
+        rotary_base=rotary_base,
         norm="rms",
         feed_forward="gated",
         activation="silu",
@@ -181,56 +196,72 @@ def config_of(header: dict) -> GPTConfig:
 
 
 def rename(tensors: dict[str, Tensor], names: dict, n_blocks: int) -> dict[str, Tensor]:
-    """The tensors by our names; {} in `names` stands for the number of the block.
+    """Returns the tensors of a file by our names.
 
-    Raises ValueError for one that the file lacks, or that has no place in the model.
+    `names` maps the file's names to ours; {} in both stands for the number of the
+    block. Raises ValueError for one that the file lacks, or that has no place in the
+    model.
     """
     if n_blocks > len(tensors):
         raise ValueError(f"the file has {len(tensors)} tensors for {n_blocks} blocks")
-    blocks = range(n_blocks)
-    ours = {a.format(i): b.format(i) for a, b in names.items() for i in blocks}
-    if differing := sorted(ours.keys() ^ tensors.keys()):
-        what = "the file has no tensor" if differing[0] in ours else "no place for"
-        raise ValueError(f"{what} {differing[0]}")
-    return {ours[name]: x for name, x in tensors.items()}
+
+    # The names of all blocks.
+    new_names = {}
+    for i in range(n_blocks):
+        for old, new in names.items():
+            new_names[old.format(i)] = new.format(i)
+
+    differing = sorted(new_names.keys() ^ tensors.keys())
+    if differing:
+        name = differing[0]
+        if name in new_names:
+            raise ValueError(f"the file has no tensor {name}")
+        raise ValueError(f"no place for {name}")
+    return {new_names[name]: x for name, x in tensors.items()}
 
 
 def weights_of(tensors: dict[str, Tensor], config: GPTConfig) -> dict[str, Tensor]:
-    """A GGUF file's tensors by our names, the rows of queries and keys in our order.
+    """Returns a GGUF file's tensors by our names, and in our order of rows.
 
-    In each head the two rows that rotate together are neighbours in the file; here
-    they are half a head apart. Raises ValueError as `rename` does, and for queries or
-    keys that are no whole number of heads.
+    In each head of queries and keys the two rows that rotate together are neighbours in
+    the file; here they are half a head apart. Raises ValueError as `rename` does, and
+    for queries or keys that are no whole number of heads.
     """
     weights = rename(tensors, NAMES, config.n_layers)
-    half = config.d_model // config.n_heads // 2
+    d_head = config.d_model // config.n_heads
     for name, x in weights.items():
-        if "to_queries" in name or "to_keys" in name:
-            if len(x) % (2 * half):
-                heads = f"no whole number of heads of {2 * half} features"
-                raise ValueError(f"{name} has {len(x)} rows, {heads}")
-            pairs = x.unflatten(0, (-1, half, 2))  # (head pair two column)
-            weights[name] = pairs.transpose(1, 2).reshape(x.shape)
+        if "to_queries" not in name and "to_keys" not in name:
+            continue
+        if len(x) % d_head:
+            raise ValueError(
+                f"{name} has {len(x)} rows, no whole number of heads of {d_head}"
+                " features"
+            )
+        pairs = x.unflatten(0, (-1, d_head // 2, 2))  # (head pair two column)
+        weights[name] = pairs.transpose(1, 2).reshape(x.shape)
     return weights
 
 
 def build(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
-    """A GPT that has these weights, to be used and not trained.
+    """Builds a GPT that has these weights. Returns it, to be used and not trained.
 
     Raises ValueError for an output matrix of its own where the configuration ties it to
     the embedding, and RuntimeError as `load_state_dict` does.
     """
     with torch.device("meta"):  # no numbers are drawn that would be overwritten
         model = GPT(config)
+
+    # A file of a tied model need not have its one matrix twice.
     if config.tie_embeddings:
         embedding = weights["embedding.weight"]
         output = weights.get("unembedding.weight", embedding)
         if not torch.equal(output, embedding):
-            differing = "unembedding.weight is not embedding.weight"
             raise ValueError(
-                f"{differing}, but the configuration has tie_embeddings=True"
+                "unembedding.weight is not embedding.weight, but the configuration has"
+                " tie_embeddings=True"
             )
         weights = weights | {"unembedding.weight": embedding}
+
     model.load_state_dict(weights, assign=True)
     if config.tie_embeddings:
         model.unembedding.weight = model.embedding.weight
@@ -238,48 +269,81 @@ def build(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
 
 
 def special_tokens(header: dict) -> dict[str, int]:
-    """The special tokens of a header, and their numbers.
+    """Returns the special tokens of a header, and their numbers.
 
-    ValueError for a type of token that is cut out of a text in another way.
+    Raises ValueError for a type of token that is cut out of a text in another way.
     """
     key = "tokenizer.ggml.token_type"
     tokens = header["tokenizer.ggml.tokens"]
-    kinds = value_of(header, key)
-    if len(kinds) != len(tokens):
-        raise ValueError(f"{key} has {len(kinds)} entries for {len(tokens)} tokens")
+    token_types = value_of(header, key)
+    if len(token_types) != len(tokens):
+        raise ValueError(
+            f"{key} has {len(token_types)} entries for {len(tokens)} tokens"
+        )
+
     special = {}
-    for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
-        if kind == 3:
-            special[token] = i
-        elif kind != 1:
-            wanted = "only 1, normal, and 3, special, are known here"
-            raise ValueError(f"{key} of token {i} is {kind}; {wanted}")
+    for i, token_type in enumerate(token_types):
+        if token_type == 3:
+            special[tokens[i]] = i
+        elif token_type != 1:
+            raise ValueError(
+                f"{key} of token {i} is {token_type}; only 1, normal, and 3, special,"
+                " are known here"
+            )
     return special
 
 
 def check_merges(header: dict, special: dict[str, int]) -> None:
-    """ValueError unless every longer token is one merge, in the order of its number.
+    """Checks that every longer token is one merge, in the order of its number.
 
-    Only then may a token's number be the rank of its merge.
+    Only then may a token's number be the rank of its merge. Raises ValueError where it
+    is not so.
     """
     numbers = {token: i for i, token in enumerate(header["tokenizer.ggml.tokens"])}
-    longer = [i for t, i in numbers.items() if len(t) > 1 and t not in special]
+    longer = []
+    for token, i in numbers.items():
+        if len(token) > 1 and token not in special:
+            longer.append(i)
+
     merges = value_of(header, "tokenizer.ggml.merges")
     merged = [numbers.get("".join(pair.split(" "))) for pair in merges]
     if merged != longer:
-        wanted = "it must have the longer tokens, each once, in the order of tokens"
-        raise ValueError(f"tokenizer.ggml.merges has {len(merges)} merges; {wanted}")
+        raise ValueError(
+            f"tokenizer.ggml.merges has {len(merges)} merges; it must have the longer"
+            " tokens, each once, in the order of tokens"
+        )
+
+
+def bytes_of(tokens: list[str], special: dict[str, int]) -> list[bytes]:
+    """Returns the bytes that each token stands for, none for a special one.
+
+    Raises ValueError for a token whose characters stand for no bytes.
+    """
+    to_byte = printable_bytes()
+    pieces = []
+    for i, token in enumerate(tokens):
+        if token in special:
+            pieces.append(b"")
+        elif set(token) <= to_byte.keys():
+            pieces.append(bytes(to_byte[character] for character in token))
+        else:
+            raise ValueError(
+                f"tokenizer.ggml.tokens: {i} is {token!r}; its characters must stand"
+                " for bytes, as GPT-2's do"
+            )
+    return pieces
 
 
 class PublishedTokenizer:
-    """Byte-pair encoding by a GGUF header's vocabulary, with special tokens.
+    """Encodes by the byte pairs of a GGUF header, and knows its special tokens.
 
     `encode` never makes a special token of a text, whatever it says; `chat` does.
     Raises ValueError by its key for what the header lacks, and for another way to cut
-    text than SmolLM2's.
+    text than SmolLM2's. Sennrich et al. 2016, on bytes.
     """
 
     def __init__(self, header: dict):
+        # What the header must say, and nothing else about how text is cut.
         check_keys(header, ("tokenizer.ggml.",), WORDS, FIXED_WORDS)
         value_of(header, "tokenizer.ggml.model")
         value_of(header, "tokenizer.ggml.pre")
@@ -288,53 +352,67 @@ class PublishedTokenizer:
         self.end = value_of(header, "tokenizer.ggml.eos_token_id")
         self.template = header.get("tokenizer.chat_template", "")
         self.special = special_tokens(header)
-        self.pieces = []
-        to_byte = printable_bytes()
-        for i, token in enumerate(tokens):
-            if token in self.special:
-                self.pieces.append(b"")
-            elif to_byte.keys() >= set(token):
-                self.pieces.append(bytes(to_byte[x] for x in token))
-            else:
-                wanted = "its characters must stand for bytes, as GPT-2's do"
-                raise ValueError(f"tokenizer.ggml.tokens: {i} is {token!r}; {wanted}")
+        self.pieces = bytes_of(tokens, self.special)
         check_merges(header, self.special)
+
+        # A token's number is the rank of its merge. tiktoken needs all 256 bytes: those
+        # that the vocabulary lacks are numbered after it, and `encode` replaces them.
         ranks = {piece: i for i, piece in enumerate(self.pieces) if piece}
-        missing = (bytes([i]) for i in range(256) if bytes([i]) not in ranks)
-        ranks |= {byte: self.d_vocab + i for i, byte in enumerate(missing)}
+        next_rank = self.d_vocab
+        for i in range(256):
+            byte = bytes([i])
+            if byte not in ranks:
+                ranks[byte] = next_rank
+                next_rank += 1
         self.encoding = encoding(ranks, PIECES)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`; a byte that the vocabulary lacks is read as U+FFFD."""
+        """Returns the ids of a text; a byte that no token stands for reads as U+FFFD.
+
+        Of a special token's name they are those of its characters.
+        """
         unknown = self.encoding.encode_ordinary("\ufffd")
-        ids = self.encoding.encode_ordinary(text)
-        return [x for i in ids for x in ([i] if i < self.d_vocab else unknown)]
+        ids = []
+        for i in self.encoding.encode_ordinary(text):
+            if i < self.d_vocab:
+                ids.append(i)
+            else:
+                ids.extend(unknown)
+        return ids
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Text of `tokens`, special ones left out; broken characters become U+FFFD."""
+        """Returns the text of token ids, without the special ones.
+
+        Bytes that are no character become U+FFFD. Raises ValueError for another id.
+        """
         ids = check_ids(tokens, self.d_vocab)
         return b"".join(self.pieces[i] for i in ids).decode(errors="replace")
 
     def chat(self, messages: list[tuple[str, str]]) -> list[int]:
-        """Tokens of a talk, [(role, text), ...], up to where the model answers.
+        """Returns the ids of a talk, [(role, text), ...], up to the model's answer.
 
         Raises ValueError where the header's own form of a talk is another.
         """
         for mark in ("<|im_start|>", "<|im_end|>"):
             if mark not in self.special or mark not in self.template:
                 raise ValueError(f"tokenizer.chat_template has no special token {mark}")
+        start = self.special["<|im_start|>"]
+        end = self.special["<|im_end|>"]
+
         ids = []
         for role, text in messages:
-            ids += [self.special["<|im_start|>"], *self.encode(f"{role}\n{text}")]
-            ids += [self.special["<|im_end|>"], *self.encode("\n")]
-        return [*ids, self.special["<|im_start|>"], *self.encode("assistant\n")]
+            ids += [start, *self.encode(f"{role}\n{text}")]
+            ids += [end, *self.encode("\n")]
+        ids += [start, *self.encode("assistant\n")]
+        return ids
 
 
 def load_smollm2() -> tuple[GPT, PublishedTokenizer]:
-    """SmolLM2-135M-Instruct from the cache: the model, 30 blocks, and its tokenizer.
+    """Loads SmolLM2-135M-Instruct from the cache. Returns model and tokenizer.
 
-    Allal et al. 2025; Apache-2.0. Raises what `find` does.
+    30 blocks; Apache-2.0. Raises what `find` does. Allal et al. 2025.
     """
     header, tensors = read_gguf(find(SMOLLM2))
     config = config_of(header)
-    return build(config, weights_of(tensors, config)), PublishedTokenizer(header)
+    model = build(config, weights_of(tensors, config))
+    return model, PublishedTokenizer(header)
