@@ -57,7 +57,7 @@ class Recipe:
             generator=generator,
         )
 
-    def metadata(self, seed: int) -> dict:
+    def settings(self, seed: int) -> dict:
         """Returns what a checkpoint holds of a run by this recipe, as JSON has it.
 
         The model's configuration is not in it: a checkpoint knows its model by itself.
@@ -67,7 +67,7 @@ class Recipe:
         del settings["config"]
         settings["class"] = type(self)
         settings["seed"] = seed
-        return to_json({"recipe": settings})
+        return to_json(settings)
 
 
 def plain_adamw(model: GPT) -> AdamW:
