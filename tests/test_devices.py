@@ -70,7 +70,8 @@ def nothing_to_read():
     def first_tokens(beams, log_probs, n):
         return [(0.0, 0, token) for token in range(min(n, log_probs.numel()))]
 
-    read, grown = "companion.training.read_finite", "companion.sampling.grow"
+    read = "companion.training.loop.read_finite"
+    grown = "companion.decoding.beam_search.grow"
     with patch(read, lambda *what: 0.0), patch(grown, first_tokens):
         yield
 
@@ -93,7 +94,7 @@ def test_a_training_step_runs_there(positions, engine):
 def test_a_step_reads_numbers_back_once():
     model = tiny()
     batch = (tokens(3, 9), tokens(3, 9))
-    with patch("companion.training.read_finite", side_effect=[0.0, 0.0]) as read:
+    with patch("companion.training.loop.read_finite", side_effect=[0.0, 0.0]) as read:
         train(model, AdamW(model.parameters()), [batch] * 2)
     assert read.call_count == 2
 

@@ -112,7 +112,7 @@ BAD = {
         (lambda: c.MultiHeadAttention(10, 4), "(10) is not divisible by n_heads (4)"),
         (lambda: c.MultiHeadAttention(8, 0), WHOLE),
         (lambda: c.MultiHeadAttention(8, 4, n_kv_heads=3), "(4) is not divisible"),
-        (lambda: c.MultiHeadAttention(8, 2, engine="flash"), "not in ["),
+        (lambda: c.MultiHeadAttention(8, 2, engine="blocks"), "not in ["),
     ],
     "MultiHeadAttention.forward": refusing(
         lambda mask: LAYER(HEADS[:, 0], mask=mask),

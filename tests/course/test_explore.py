@@ -40,7 +40,7 @@ from companion.files import check_writable, write_atomically
 from companion.training.checkpoints import read_checkpoint
 
 FOLDER = Path(c.__file__).parent / "course" / "explore"
-MODULE = sys.modules["companion.explore"]  # `companion.explore` is the function
+MODULE = sys.modules["companion.course.explore"]
 CHARACTERS = c.CharTokenizer("\n abcdefghij<>&")
 SIZES = {"context_length": 16, "d_model": 8, "n_heads": 2, "n_layers": 2}
 SIZES |= {"d_vocab": CHARACTERS.d_vocab}

@@ -41,7 +41,7 @@ SHORT = replace(RECIPES["plain"], n_steps=4)
 RUN = f"""
 import sys, torch
 from pathlib import Path
-sys.path.insert(0, {str(HERE)!r})
+sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
 from test_runs import TINY, train_recipe
 torch.set_num_threads(1)
 train_recipe(TINY, Path(sys.argv[1]), every=2, device="cpu", quiet=True)
@@ -76,7 +76,7 @@ def stopping(step, press=press):
 
 
 def step_in(path) -> int:
-    return read_checkpoint(path)[1]["facts"]["step"]
+    return read_checkpoint(path)[1]["metadata"]["step"]
 
 
 def test_killed_at_any_moment_a_run_resumes_to_the_same_file(path, tmp_path):

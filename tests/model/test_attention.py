@@ -145,7 +145,7 @@ BAD = [
     (lambda: ATTEND([[True]]), "True.* bool, True = may attend"),
     (lambda: MultiHeadAttention(10, 4), r"d_model \(10\) .* n_heads \(4\)"),
     (lambda: MultiHeadAttention(8, 4, n_kv_heads=3), r"\(4\) .* n_kv_heads \(3\)"),
-    (lambda: MultiHeadAttention(8, 4, engine="flash"), "'flash'.* 'blocks'"),
+    (lambda: MultiHeadAttention(8, 4, engine="blocks"), "'blocks'.* 'flash'"),
 ]
 
 

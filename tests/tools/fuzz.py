@@ -362,7 +362,7 @@ def an_interrupted_run_ends_like_a_straight_one(draw: random.Random) -> None:
 
 def step_in(path: Path) -> int:
     """The step of a checkpoint; 0 where there is none."""
-    return read_checkpoint(path)[1]["facts"]["step"] if path.exists() else 0
+    return read_checkpoint(path)[1]["metadata"]["step"] if path.exists() else 0
 
 
 def an_interrupted_loop_has_made_whole_steps(draw: random.Random) -> None:

@@ -34,16 +34,16 @@ ROOT = Path(__file__).parents[2]
 N = 60
 # The tests of each module, those that fail first for most faults before the others.
 TESTS = {
-    "attention": ["attention", "pass", "models"],
-    "positions": ["positions", "pass", "models"],
-    "cache": ["cache", "pass"],
-    "serving_caches": ["cache", "pass"],
-    "blocks": ["blocks", "models"],
-    "models": ["models", "encoder_decoder", "pass"],
-    "sampling": ["sampling"],
-    "training": ["training"],
-    "optimizers": ["training"],
-    "checkpoints": ["checkpoints"],
+    "model/attention": ["attention", "pass", "gpt"],
+    "model/positions": ["positions", "pass", "gpt"],
+    "model/cache": ["cache", "pass"],
+    "model/serving_caches": ["cache", "pass"],
+    "model/blocks": ["blocks", "gpt"],
+    "model/gpt": ["gpt", "encoder_decoder", "pass"],
+    "decoding/sampling": ["sampling"],
+    "training/loop": ["loop"],
+    "training/optimizers": ["loop"],
+    "training/checkpoints": ["checkpoints"],
 }
 # `|` stands in annotations, where any other sign fails at once and proves nothing.
 TRIVIAL = ("BitOr_", "VariableReplacer", "VariableInserter")
@@ -108,8 +108,11 @@ def alone(run: Callable[[], int]) -> None:
 
 def noticed(module: str, source: str, limit: float) -> bool:
     """Whether the module's tests fail when `source` stands in its place."""
-    path, names = Path("companion", f"{module}.py"), TESTS.get(module, [module])
-    tests = [f"tests/test_{name}.py" for name in (*names, "refusals")]
+    path = Path("companion", f"{module}.py")
+    folder, _, name = module.rpartition("/")
+    names = TESTS.get(module, [name])
+    tests = [f"tests/{folder}/test_{name}.py" for name in names]
+    tests.append("tests/test_refusals.py")
     before = path.read_text("utf-8")
     path.write_text(source, "utf-8")
     # The compiled file would do for any text of the same second and the same length.

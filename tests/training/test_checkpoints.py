@@ -341,7 +341,7 @@ def test_a_checkpoint_with_a_setting_of_another_name_is_refused_in_words(path):
     """As an older or a newer version of the package writes it."""
     model, *others = fresh()
     settings = dict(vars(model.config))
-    settings["formerly"] = settings.pop("normalize")
+    settings["formerly"] = settings.pop("qk_norm")
     model.config = types.SimpleNamespace(**settings)
     save_checkpoint(path, model, *others)
     words = "another model: formerly is True there and missing here; give another path"

@@ -19,6 +19,7 @@ from companion import (
     Muon,
     batches,
     bits_per_character,
+    device,
     evaluate,
     muon,
     next_token_loss,
@@ -29,7 +30,7 @@ from companion import (
     warmup_linear,
 )
 from companion.pretrained.quantized import PackedLinear, kernel_is_here, prepack
-from companion.training import loop, processes
+from companion.training import loop
 from companion.training.loop import clip_gradients, read_finite
 
 T = 5  # the context
@@ -594,8 +595,8 @@ def test_bfloat16_is_faster_where_the_processor_multiplies_it():
     flags = Path("/proc/cpuinfo")
     if flags.exists() and "flags" in (text := flags.read_text()):
         known = bool({"avx512_bf16", "amx_bf16"} & {*text.split()})
-        assert processes.bfloat16_is_faster("cpu") == known
-    assert not processes.bfloat16_is_faster("meta")
+        assert device.bfloat16_is_faster("cpu") == known
+    assert not device.bfloat16_is_faster("meta")
 
 
 def test_tokens_of_either_integer_type_are_trained_on_and_evaluated():
