@@ -254,7 +254,7 @@ FAULTS = {
     "the tanh's GELU": (partial(numbers, n_texts=2), LEARNED, swap(
         ('"activation": "gelu"', '"activation": "gelu_tanh"'))),
     "heads of keys alternate": (partial(numbers, n_texts=2), GROUPED, swap(
-        ("Math.floor(h * keys.length / o.n_heads)", "h % keys.length"))),
+        ("Math.floor(h * keys.length / config.n_heads)", "h % keys.length"))),
     "the wrong gate": (partial(numbers, n_texts=2), GROUPED, swap(
         ("activation(gate) * plain[i]", "gate * activation(plain[i])"))),
     "the head's weights are cut": (silence, ROTARY, swap(
