@@ -4,8 +4,10 @@ import argparse
 import os
 import signal
 import sys
+from types import FrameType
 
 from . import artifacts
+from .course import explore, runs
 
 
 def prepare_streams() -> None:
@@ -25,14 +27,15 @@ def flush_output() -> bool:
         sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes once more at its end: into nothing.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
         return False
     return True
 
 
-def stop(*_) -> None:
+def stop(signal_number: int, frame: FrameType | None) -> None:
     """Ends the command so that half a file is removed on the way."""
-    sys.exit(143)
+    sys.exit(143)  # as a shell says it: 128 + SIGTERM's 15
 
 
 def run_command() -> None:
@@ -44,27 +47,25 @@ def run_command() -> None:
     commands.add_parser("train", help="train a model, or go on", add_help=False)
     commands.add_parser("chat", help="talk with SmolLM2", add_help=False)
     commands.add_parser("explore", help="see into your own model", add_help=False)
-    given, options = parser.parse_known_args()
+    arguments, options = parser.parse_known_args()
+    command = arguments.command
 
-    if given.command in (None, "gpt2", "explore"):
+    # Trainings and talks have their own way to end.
+    if command in (None, "gpt2", "explore"):
         signal.signal(signal.SIGTERM, stop)
 
-    if given.command == "train":
-        from .course.runs import main
+    if command == "train":
+        runs.main(options)
+    elif command == "chat":
+        from .course import chat  # half a second more, for `gguf`
 
-        main(options)
-    elif given.command == "chat":
-        from .course.chat import main  # half a second more, for `gguf`
-
-        main(options)
-    elif given.command == "explore":
-        from .course.explore import main
-
-        main(options)
+        chat.main(options)
+    elif command == "explore":
+        explore.main(options)
     elif options:
         parser.error(f"unrecognized arguments: {' '.join(options)}")
-    elif given.command == "gpt2":
-        artifacts.fetch_all((artifacts.GPT2,))
+    elif command == "gpt2":
+        artifacts.fetch_all([artifacts.GPT2])
     else:
         artifacts.fetch_all()
 

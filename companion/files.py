@@ -19,24 +19,27 @@ def write_atomically(path: Path, data: bytes) -> None:
     target = resolve_target(path)
     part = new_part(target)
     with interrupts_put_off():
-        try:  # twice, since a second interrupt may fall into the tidying up
-            try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with open(part, "xb") as file:  # "x": never through what is there
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())  # a disk may say only now that it is full
-                if target.exists():
-                    shutil.copymode(target, part)
-                os.replace(part, target)
-            finally:
-                remove(part)
+        try:
+            # Write beside the target.
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(part, "xb") as file:  # "x": never through what is there
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())  # a disk may say only now that it is full
+
+            # Take its place, in one step that can't be cut in two.
+            if target.exists():
+                shutil.copymode(target, part)
+            os.replace(part, target)
         finally:
             remove(part)
 
 
 def check_writable(path: Path) -> None:
-    """Raises OSError where `write_atomically` could not write, and leaves no file."""
+    """Tries whether `write_atomically` can write, and leaves no file.
+
+    Raises OSError, with the reason, where it can't.
+    """
     target = resolve_target(path)
     part = new_part(target)
     with interrupts_put_off():
@@ -45,8 +48,9 @@ def check_writable(path: Path) -> None:
             part.touch(exist_ok=False)
         except OSError as error:
             reason = error.strerror or error
-            message = f"{path} can't be written ({reason}): give another path"
-            raise OSError(message) from error
+            raise OSError(
+                f"{path} can't be written ({reason}): give another path"
+            ) from error
         finally:
             remove(part)
 

@@ -1,70 +1,101 @@
 """Inputs: what the public functions say of what they can't use.
 
-Each check raises a ValueError that says what was given and what is wanted. They stand
-where a reader calls by himself and at the model's door, never inside the blocks.
+Each check raises a ValueError that says what was given and what is allowed. Checks
+stand in the functions that a reader calls by himself and at the model's door, never
+inside the blocks.
 """
 
 import math
 import reprlib
+from collections.abc import Collection
 from numbers import Integral, Real
 
 from torch import Tensor, int32, int64
 
 
 class Short(reprlib.Repr):
-    """What is long is cut, and whole numbers that Python doesn't write are counted."""
+    """Writes values in short: what is long is cut."""
+
+    def __init__(self):
+        super().__init__()
+        self.maxlevel = 2
+        self.maxlist = 3
+        self.maxdict = 3
+        self.maxother = 60
 
     def repr_int(self, x: int, level: int) -> str:
+        """Returns the digits, or where Python refuses to write so many, their bits."""
         if x.bit_length() > 10_000:
             return f"<a whole number of {x.bit_length():,} bits>"
         return super().repr_int(x, level)
 
 
 SHORT = Short()
-SHORT.maxlevel, SHORT.maxlist, SHORT.maxdict, SHORT.maxother = 2, 3, 3, 60
 
 
-def shown(x) -> str:
-    """What somebody gave, in short: a tensor by dtype and shape, the rest by value."""
+def shown(x: object) -> str:
+    """Returns x in short: a tensor's dtype and shape, anything else by its value."""
     if isinstance(x, Tensor):
         return f"{x.dtype} of shape {tuple(x.shape)}"
     return SHORT.repr(x)
 
 
-def check_whole(least: int = 1, **sizes) -> None:
-    """Each must be a whole number, `least` or more."""
+def check_whole(least: int = 1, **sizes: object) -> None:
+    """Raises ValueError unless each is a whole number, `least` or more."""
     for name, size in sizes.items():
-        whole = isinstance(size, Integral) and not isinstance(size, bool)
-        if not whole or size < least:
-            wanted = f"it must be {least} or more, a whole number"
-            raise ValueError(f"{name} is {shown(size)}; {wanted}")
+        is_whole = isinstance(size, Integral) and not isinstance(size, bool)
+        if not is_whole or size < least:
+            raise ValueError(
+                f"{name} is {shown(size)}; it must be {least} or more, a whole number"
+            )
 
 
-def check_between(low: float, high=math.inf, *, above=False, **numbers) -> None:
-    """Each must be a number from `low`, or above it, to `high`."""
+def check_between(
+    low: float, high: float = math.inf, *, above: bool = False, **numbers: object
+) -> None:
+    """Raises ValueError unless each is a number from `low` to `high`.
+
+    `above`: it must be greater than `low`.
+    """
     for name, x in numbers.items():
-        real = isinstance(x, Real) and not isinstance(x, bool)
-        if not real or not low <= x <= high or (above and x == low):
-            least = f"above {low}" if above else f"{low} or more"
-            most = "" if high == math.inf else f" and at most {high}"
-            raise ValueError(f"{name} is {shown(x)}; it must be {least}{most}")
+        is_number = isinstance(x, Real) and not isinstance(x, bool)
+        if is_number and low <= x <= high and not (above and x == low):
+            continue
+        limits = f"above {low}" if above else f"{low} or more"
+        if high != math.inf:
+            limits = f"{limits} and at most {high}"
+        raise ValueError(f"{name} is {shown(x)}; it must be {limits}")
 
 
-def check_name(known, **names) -> None:
-    """Each must be one of the `known` names."""
+def check_name(known: Collection[str], /, **names: object) -> None:
+    """Raises ValueError unless each is one of the `known` names."""
     for name, value in names.items():
         if not isinstance(value, str) or value not in known:
             raise ValueError(f"{name} is {shown(value)}, not in {[*known]}")
 
 
-def check_tensor(kind: str, pattern: str, /, **tensors) -> None:
-    """Each must be a tensor of "floats" or "integers", with axes as in "b t c".
+def check_tensor(numbers: str, pattern: str, /, **tensors: object) -> None:
+    """Raises ValueError unless each is a tensor of "floats" or of "integers".
 
-    A pattern that begins with "..." allows any number of axes before the others.
+    Its axes are as many as the pattern names, such as "b t c". A pattern that begins
+    with "..." allows any number of axes before the others. Integers are of 32 or 64
+    bits, with which PyTorch indexes an embedding.
     """
-    n, open_ended = len(pattern.replace("...", "").split()), "..." in pattern
     for name, x in tensors.items():
-        if isinstance(x, Tensor) and (x.dim() == n or (open_ended and x.dim() > n)):
-            if x.is_floating_point() if kind == "floats" else x.dtype in (int64, int32):
-                continue
-        raise ValueError(f"{name} is {shown(x)}; it must be {kind} ({pattern})")
+        if not fits(x, numbers, pattern):
+            raise ValueError(f"{name} is {shown(x)}; it must be {numbers} ({pattern})")
+
+
+def fits(x: object, numbers: str, pattern: str) -> bool:
+    """Returns whether x is a tensor of such numbers, with the axes of the pattern."""
+    if not isinstance(x, Tensor):
+        return False
+    if numbers == "floats" and not x.is_floating_point():
+        return False
+    if numbers == "integers" and x.dtype not in (int64, int32):
+        return False
+
+    n_axes = len(pattern.removeprefix("...").split())
+    if pattern.startswith("..."):
+        return x.dim() >= n_axes
+    return x.dim() == n_axes

@@ -37,15 +37,17 @@ MODULE = """\
 
 def cards() -> str:
     """A card for each chapter of the README's table."""
-    readme, text = (ROOT / "README.md").read_text("utf-8"), ""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    text = ""
     for title, name, question in re.findall(ROW, readme, flags=re.M):
         _, alt = cover(ROOT / "notebooks" / f"{name}.ipynb")
-        words = {
-            "title": title[0].upper() + title[1:],
-            "question": question,
-            "alt": " ".join(alt.split()),
-        }
-        text += CARD.format(name=name, number=name[:2], **words)
+        text += CARD.format(
+            name=name,
+            number=name[:2],
+            title=title[0].upper() + title[1:],
+            question=question,
+            alt=" ".join(alt.split()),
+        )
     return text
 
 
@@ -65,7 +67,7 @@ def modules() -> dict[str, tuple[str, str]]:
 
 def reference() -> dict[str, str]:
     """The reference's pages: one for each module, and the list of them."""
-    known, pages = modules(), {}
+    known = modules()
     checks = [name for name in known if ".course.checks." in name]
     listed = {name: words for name, words in known.items() if name not in checks}
     listed["companion.course.checks"] = ("", "Checks for the exercises.")

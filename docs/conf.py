@@ -39,16 +39,15 @@ html_theme_options = {
     "use_fullscreen_button": False,
     "footer_content_items": [],  # who wrote it is in LICENSE
 }
-if repository := os.environ.get("REPOSITORY"):  # owner/name
-    html_theme_options |= {
-        "repository_url": f"https://github.com/{repository}",
-        "repository_branch": "main",
-        "use_repository_button": True,
-        "launch_buttons": {
-            "notebook_interface": "jupyterlab",
-            "binderhub_url": "https://mybinder.org",
-            "colab_url": "https://colab.research.google.com",
-        },
+repository = os.environ.get("REPOSITORY")  # owner/name
+if repository:
+    html_theme_options["repository_url"] = f"https://github.com/{repository}"
+    html_theme_options["repository_branch"] = "main"
+    html_theme_options["use_repository_button"] = True
+    html_theme_options["launch_buttons"] = {
+        "notebook_interface": "jupyterlab",
+        "binderhub_url": "https://mybinder.org",
+        "colab_url": "https://colab.research.google.com",
     }
 
 

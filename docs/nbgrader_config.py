@@ -43,8 +43,15 @@ def facts(cell) -> dict:
 
 
 def check(name: str, source: str, points: float):
-    role = {"schema_version": 3, "grade_id": name, "points": points, "grade": True}
-    role |= {"solution": False, "locked": True, "task": False}
+    role = {
+        "schema_version": 3,
+        "grade_id": name,
+        "points": points,
+        "grade": True,
+        "solution": False,
+        "locked": True,
+        "task": False,
+    }
     return new_code_cell(source, metadata={"nbgrader": role})
 
 
@@ -58,5 +65,6 @@ c.ClearSolutions.code_stub = {"python": "raise NotImplementedError"}
 # Seconds a cell; after 30, the default, a submission that trains would be thrown away.
 c.Execute.timeout = 600
 # To nbgrader a warning is a failure: a right answer would lose its point.
-c.IgnorePattern.enabled, c.IgnorePattern.pattern = True, "."
+c.IgnorePattern.enabled = True
+c.IgnorePattern.pattern = "."
 c.Autograde.sanitize_preprocessors = [Mend, *Autograde.sanitize_preprocessors.default()]

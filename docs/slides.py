@@ -114,7 +114,8 @@ def slides(title: str, parts: list) -> list:
         first = shown[0] if shown else len(parts)
         rest = slides(f"#{title}", parts[first:]) if shown else []
         return slide(title, parts[:first]) + rest
-    cells, begin = [], 0
+    cells = []
+    begin = 0
     for i in shown:
         after = parts[i + 1 :] if i == shown[-1] else []
         cells += slide(title, parts[begin:i], parts[i], after)

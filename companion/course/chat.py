@@ -5,35 +5,46 @@ import codecs
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import torch
+from torch import Tensor
 
 from ..decoding.sampling import greedy, sample, temperature, top_p
 from ..inputs import check_between, check_whole
+from ..interrupts import deferred_interrupts
+from ..model.gpt import GPT
 from ..model.serving_caches import SlidingWindowCache
 from ..pretrained.quantized import pack_weights
-from ..pretrained.smollm2 import load_smollm2
-from ..training.loop import deferred_interrupts
+from ..pretrained.smollm2 import PublishedTokenizer, load_smollm2
 
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+N_SINKS = 4  # the first tokens, which are never forgotten
 HELP = "/reset begins anew, Ctrl-C stops an answer, Ctrl-D ends the talk."
 
 
 class Talk:
-    """A talk with a GPT whose cache is kept: only what is new is read.
+    """A talk with a GPT that keeps its cache between turns: it reads only what is new.
 
-    Beyond `window` tokens the oldest are forgotten, but for the first four (chapter
-    10). `choose` turns logits (1 v) into a token (1), as for `generate`. Whatever
-    interrupts an answer, the talk goes on: `tokens` holds all that was said, and what
-    the cache hasn't seen of it is read next. Raises ValueError for a window that is
-    shorter than the first turn, or longer than the model's context.
+    Beyond `window` tokens the oldest are forgotten, but for the first four (Xiao et al.
+    2023; chapter 10). `choose` turns logits (1 v) into a token (1), as for `generate`.
+    Whatever interrupts an answer, the talk goes on: `tokens` holds all that was said,
+    and what the cache hasn't seen of it is read next. Raises ValueError for a window
+    that is shorter than the first turn, or longer than the model's context.
     """
 
-    def __init__(self, model, tokenizer, choose=greedy, window=2048):
-        self.model, self.tokenizer = model, tokenizer
-        self.choose, self.window = choose, window
+    def __init__(
+        self,
+        model: GPT,
+        tokenizer: PublishedTokenizer,
+        choose: Callable[[Tensor], Tensor] = greedy,
+        window: int = 2048,
+    ):
+        self.model = model
+        self.tokenizer = tokenizer
+        self.choose = choose
+        self.window = window
         self.ends = self.turn("assistant", "")[-2:]  # the end token, and a new line
         check_whole(window=window)
         shortest = len(self.turn("system", SYSTEM))
@@ -41,26 +52,29 @@ class Talk:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was said."""
+        """Forgets what was said."""
         tokens = self.turn("system", SYSTEM)
-        cache = SlidingWindowCache(self.window, 4)
+        cache = SlidingWindowCache(self.window, N_SINKS)
         # No Ctrl-C falls between two assignments, only where something is called.
         self.cache = cache
         self.tokens = tokens
 
     def turn(self, role: str, text: str) -> list[int]:
-        """The tokens of one turn, from its start to its end."""
-        start = len(self.tokenizer.chat([]))
-        return self.tokenizer.chat([(role, text)])[:-start]
+        """Returns the tokens of one turn, from its start to its end."""
+        opening = self.tokenizer.chat([])  # of the answer that would follow
+        return self.tokenizer.chat([(role, text)])[: -len(opening)]
 
     def said(self) -> list[int]:
-        """All tokens of the talk; a last turn that was left is ended where it stood."""
+        """Returns all tokens of the talk.
+
+        A last turn that was broken off is ended where it stood.
+        """
         if self.tokens[-len(self.ends) :] == self.ends:
             return self.tokens
         return [*self.tokens, *self.ends]
 
     def answer(self, text: str, n_most: int = 1000) -> Iterator[str]:
-        """What the model says to `text`, piece by piece, at most `n_most` tokens.
+        """Gives what the model says to `text`, piece by piece, at most `n_most` tokens.
 
         Raises ValueError for a text that is longer than the window.
         """
@@ -70,18 +84,24 @@ class Talk:
                 f"this has {len(question)} tokens, and the window {self.window}: say"
                 " less at once, or take a larger window (--window)"
             )
-        return self.write(question, n_most)
+        return self.decode(question, n_most)
 
     @torch.inference_mode()
-    def write(self, question: list[int], n_most: int) -> Iterator[str]:
-        """The loop of `answer`. The cache's cursor alone says what was read."""
+    def decode(self, question: list[int], n_most: int) -> Iterator[str]:
+        """Gives the pieces of `answer` as they are decoded.
+
+        The cache's length alone says which tokens were read.
+        """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.tokens = [*self.said(), *question]
         for _ in range(n_most):
-            # In pieces, since each token of one pass has its own copy of the sinks.
+            # Read. In pieces, since each token of one pass has its own copy of the
+            # sinks.
             unread = torch.tensor([self.tokens[len(self.cache) :]])
             for piece in unread.split(256, 1):
                 logits = self.model(piece, self.cache, last=-1)
+
+            # Answer, by one token.
             token = int(self.choose(logits))
             if token == self.tokenizer.end:
                 return
@@ -89,18 +109,25 @@ class Talk:
             yield decoder.decode(self.tokenizer.pieces[token])
 
 
-def sampler(t: float, seed: int):
-    """Greedy for t = 0, else at that temperature from the likeliest 90%."""
+def sampler(t: float, seed: int) -> Callable[[Tensor], Tensor]:
+    """Returns the function that chooses a token (1) by its logits (1 v).
+
+    It is `greedy` for t = 0, and else draws at that temperature from the likeliest 90%.
+    """
     check_between(0, temperature=t)
     check_between(-(2**63), 2**64 - 1, seed=seed)  # what a generator takes
-    generator = torch.Generator().manual_seed(seed)
     if t == 0:
         return greedy
-    return lambda logits: sample(top_p(temperature(logits, t), 0.9), generator)
+    generator = torch.Generator().manual_seed(seed)
+
+    def choose(logits: Tensor) -> Tensor:
+        return sample(top_p(temperature(logits, t), 0.9), generator)
+
+    return choose
 
 
 def talk_on(talk: Talk) -> None:
-    """Read lines and answer them, until there are no more."""
+    """Reads lines and answers them, until there are no more."""
     while True:
         try:
             reply(talk, input("> ").strip())
@@ -112,7 +139,7 @@ def talk_on(talk: Talk) -> None:
 
 
 def reply(talk: Talk, text: str) -> None:
-    """Do what a line asks for."""
+    """Does what a line asks for."""
     if text == "/reset":
         talk.reset()
         print("The talk begins anew.")
@@ -123,14 +150,14 @@ def reply(talk: Talk, text: str) -> None:
 
 
 def say(talk: Talk, text: str) -> None:
-    """Print the answer as it comes, until Ctrl-C."""
+    """Prints the answer as it comes, until Ctrl-C."""
     try:
         answer = talk.answer(text)
     except ValueError as error:
         print(f"error: {error}")
         return
-    with deferred_interrupts() as interrupted, closing(answer) as said:
-        for piece in said:
+    with deferred_interrupts() as interrupted, closing(answer):
+        for piece in answer:
             print(piece, end="", flush=True)
             if interrupted():  # between two tokens
                 print(" ...", end="")
@@ -139,12 +166,13 @@ def say(talk: Talk, text: str) -> None:
 
 
 def begin(options: argparse.Namespace) -> None:
-    """Load the model and talk. What can't be ends the command with one line."""
+    """Loads the model and talks. Ends the process, in one line, where it can't."""
     try:
         choose = sampler(options.temperature, options.seed)
         print("SmolLM2-135M-Instruct loads, which takes some seconds ...", flush=True)
         model, tokenizer = load_smollm2()
-        talk = Talk(pack_weights(model), tokenizer, choose, options.window)
+        model = pack_weights(model)
+        talk = Talk(model, tokenizer, choose, options.window)
     except ValueError as error:
         sys.exit(f"error: {error}")
     print(HELP)
@@ -153,8 +181,9 @@ def begin(options: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line of `python -m companion chat`."""
-    about = "Talk with SmolLM2-135M-Instruct."
-    parser = argparse.ArgumentParser("python -m companion chat", description=about)
+    parser = argparse.ArgumentParser(
+        "python -m companion chat", description="Talk with SmolLM2-135M-Instruct."
+    )
     parser.add_argument("--temperature", type=float, default=0.7, help="0 is greedy")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--window", type=int, default=2048, help="tokens to keep")
@@ -174,12 +203,15 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(130)
     except OSError as error:  # no file, a terminal that is gone, a full disk
         drop_unwritten()
-        sys.exit(1 if isinstance(error, BrokenPipeError) else f"error: {error}")
+        if isinstance(error, BrokenPipeError):
+            sys.exit(1)
+        sys.exit(f"error: {error}")
 
 
 def drop_unwritten() -> None:
-    """Let Python end in silence where its output has nowhere to go."""
+    """Lets Python end in silence where its output has nowhere to go."""
     try:
         sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())

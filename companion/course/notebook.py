@@ -4,6 +4,7 @@ import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import torch
 from IPython.display import Markdown, display
@@ -16,7 +17,7 @@ from .runs import train_recipe
 
 
 def setup(seed: int) -> torch.Generator:
-    """Seed PyTorch, style the figures; return the generator that the chapter uses.
+    """Seeds PyTorch and styles the figures. Returns the generator for the chapter.
 
     Also shows tiktoken where GPT-2's vocabulary lies, so that its plain
     `get_encoding("gpt2")` needs no network.
@@ -27,34 +28,35 @@ def setup(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def show(thing) -> None:
-    """The source of a function or class, as the package holds it."""
+def show(thing: Callable) -> None:
+    """Shows the source of a function or class, as the package holds it."""
     display(Markdown(f"```python\n{inspect.getsource(thing)}```"))
 
 
 def torchrun(module: str, n_processes: int) -> None:
-    """Run a module in processes that can talk to each other; print what it prints.
+    """Runs a module in processes that can talk to each other; prints what it prints.
 
     Each has one thread. Raises RuntimeError, with what it said, where one fails.
     """
-    here = "--rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0 --local-addr 127.0.0.1"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", *here.split()),
-            *("--nproc-per-node", str(n_processes), "-m", module),
-        ],
+    command = [sys.executable, "-m", "torch.distributed.run"]
+    # A free port of this machine, whatever its name is in the network.
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    command += ["--local-addr", "127.0.0.1"]
+    command += ["--nproc-per-node", str(n_processes)]
+    result = subprocess.run(
+        [*command, "-m", module],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         errors="replace",
     )
-    print(done.stdout, end="")
-    if done.returncode:
-        raise RuntimeError(done.stderr)
+    print(result.stdout, end="")
+    if result.returncode:
+        raise RuntimeError(result.stderr)
 
 
 def trained(name: str = "fast") -> GPT:
-    """The model that chapter 05 has trained, or one that is trained now, a minute long.
+    """Returns the model that chapter 05 has trained, or trains it now, a minute long.
 
     A checkpoint that can't be used, damaged or of another recipe, stays as it is, and
     so does a cache that can't be written. The model is then trained beside it. Raises
@@ -67,7 +69,8 @@ def trained(name: str = "fast") -> GPT:
     try:
         model, _ = train_recipe(recipe, path, device="cpu")
     except (ValueError, OSError) as reason:
-        if isinstance(reason, ValueError) and not str(reason).startswith(str(path)):
+        is_of_checkpoint = str(reason).startswith(str(path))
+        if isinstance(reason, ValueError) and not is_of_checkpoint:
             raise
         print(f"{reason}. Here a model is trained for this chapter alone.")
         model, _ = train_recipe(recipe, device="cpu")

@@ -4,10 +4,13 @@ Run by `python -m torch.distributed.run --nproc-per-node 2 -m` and the module's 
 `companion.course.parallel_demo`; 4 processes can be had as well.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
+from torch.optim import Optimizer
 from torch.testing import assert_close
 
 from ..decoding.sampling import generate
@@ -25,7 +28,7 @@ from ..training.processes import Process, shard
 from .recipes import RECIPES
 
 FAST = RECIPES["fast"]
-SAID = """\
+REPORT = """\
 data parallel: four steps, the losses of one process within 1e-5
 sharded AdamW: the same weights to the bit, each with its part of the running means
 fully sharded by PyTorch: four steps, the losses of one process within 1e-5
@@ -33,43 +36,104 @@ tensor parallel: the same text, with {} of 4 heads in each one's cache
 ring attention: a text in parts, the answers of the whole, causal or not"""
 
 
-def train_replica(n_steps: int, make=FAST.optimizer, spread=id, rank=0, world=1):
-    """A model after steps on its part of small batches, its optimizer and losses."""
+def train_replica(
+    n_steps: int,
+    make_optimizer: Callable[[GPT], Optimizer] = FAST.optimizer,
+    spread: Callable[[GPT], None] | None = None,
+    rank: int = 0,
+    world: int = 1,
+) -> tuple[GPT, Optimizer, Tensor]:
+    """Trains a model on a rank's part of small batches. Returns it, optimizer, losses.
+
+    `spread` prepares the model for many ranks. Losses are one for each step.
+    """
+    # The same on every rank.
     torch.manual_seed(11)
-    model, pairs = GPT(FAST.config), [*FAST.batches(n_steps, None)]
-    spread(model)
-    part = [[x[rank:8:world, :32] for x in pair] for pair in pairs]
-    optimizer = make(model)
-    return model, optimizer, torch.tensor(train(model, optimizer, part))
+    model = GPT(FAST.config)
+    batches = [*FAST.batches(n_steps, None)]
+
+    if spread is not None:
+        spread(model)
+    optimizer = make_optimizer(model)
+    parts = []
+    for inputs, targets in batches:
+        parts.append((inputs[rank:8:world, :32], targets[rank:8:world, :32]))
+    losses = train(model, optimizer, parts)
+    return model, optimizer, torch.tensor(losses)
+
+
+def check_data_parallel(rank: int, world: int) -> GPT:
+    """Holds losses of whole and of sharded replicas against those of one model alone.
+
+    Returns that model.
+    """
+    alone, _, expected = train_replica(4)
+    for spread in (average_gradients, partial(shard, world=world)):
+        _, _, losses = train_replica(4, FAST.optimizer, spread, rank, world)
+        mean = losses / world
+        dist.all_reduce(mean)
+        assert_close(mean, expected, atol=1e-5, rtol=0)
+    return alone
+
+
+def check_sharded_adamw(world: int) -> None:
+    """Holds weights and running means against those of AdamW in one process."""
+    alone, _, _ = train_replica(3, lambda model: AdamW(model.parameters()))
+    replica, optimizer, _ = train_replica(
+        3, lambda model: ShardedAdamW(model.parameters())
+    )
+    assert_close([*replica.parameters()], [*alone.parameters()], atol=0, rtol=0)
+
+    n_means = sum(state["mean"].numel() for state in optimizer.state.values())
+    n_weights = sum(p.numel() for p in replica.parameters())
+    assert n_means <= n_weights / world * 1.1  # what can't be cut evenly is a little
+
+
+def check_ring_attention(rank: int, world: int) -> None:
+    """Holds a rank's part of the answers against the part of `attention`'s."""
+    length = 16 * world
+    queries, keys, values = torch.randn(3, 2, 4, length, 8)
+    own_queries = queries.chunk(world, -2)[rank]
+    own_keys = keys.chunk(world, -2)[rank]
+    own_values = values.chunk(world, -2)[rank]
+    for mask in (None, causal_mask(length)):
+        answers = attention(queries, keys, values, mask)
+        own_answers = ring_attention(
+            own_queries, own_keys, own_values, causal=mask is not None
+        )
+        assert_close(own_answers, answers.chunk(world, -2)[rank])
+
+
+def check_tensor_parallel(alone: GPT) -> int:
+    """Holds logits and text, after a step, against those of the model in one piece.
+
+    Returns the number of heads that each rank has.
+    """
+    sharded = shard_blocks(alone)
+    ((tokens, targets),) = FAST.batches(1, None)
+    for model in (alone, sharded):
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        # The gradients' norm is only a part's: no clipping.
+        train(model, sgd, [(tokens, targets)], clip=1e9)
+    assert_close(sharded(tokens), alone(tokens), atol=1e-5, rtol=1e-5)
+
+    prompt = tokens[0, :20]
+    expected = torch.stack([*generate(alone, prompt, 20)])
+    text = torch.stack([*generate(sharded, prompt, 20)])
+    assert torch.equal(text, expected)
+    return sharded.blocks[0].attention.part.n_heads
 
 
 def check(rank: int, world: int) -> int:
-    """Compare what all ranks do with what one does alone; the heads that each has."""
-    alone, _, right = train_replica(4)
-    for spread in (average_gradients, partial(shard, world=world)):
-        losses = train_replica(4, FAST.optimizer, spread, rank, world)[2] / world
-        dist.all_reduce(losses)
-        assert_close(losses, right, atol=1e-5, rtol=0)
+    """Compares what all ranks do with what one does alone.
 
-    one, _, _ = train_replica(3, lambda model: AdamW(model.parameters()))
-    ours, parts, _ = train_replica(3, lambda model: ShardedAdamW(model.parameters()))
-    assert_close([*ours.parameters()], [*one.parameters()], atol=0, rtol=0)
-    kept = sum(state["mean"].numel() for state in parts.state.values())
-    assert kept <= sum(p.numel() for p in ours.parameters()) / world * 1.1
-
-    whole = torch.randn(3, 2, 4, 16 * world, 8)
-    for mask in (None, causal_mask(16 * world)):
-        part = ring_attention(*whole.chunk(world, -2)[rank], causal=mask is not None)
-        assert_close(part, attention(*whole, mask).chunk(world, -2)[rank])
-
-    ours, ((tokens, targets),) = shard_blocks(alone), FAST.batches(1, None)
-    for model in (alone, ours):  # the gradients' norm is only a part's: no clipping
-        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-        train(model, sgd, [(tokens, targets)], clip=1e9)
-    assert_close(ours(tokens), alone(tokens), atol=1e-5, rtol=1e-5)
-    texts = [torch.stack([*generate(m, tokens[0, :20], 20)]) for m in (ours, alone)]
-    assert torch.equal(*texts)
-    return ours.blocks[0].attention.part.n_heads
+    Returns the number of heads that each rank has. Raises AssertionError for what
+    differs.
+    """
+    alone = check_data_parallel(rank, world)
+    check_sharded_adamw(world)
+    check_ring_attention(rank, world)
+    return check_tensor_parallel(alone)
 
 
 if __name__ == "__main__":
@@ -77,4 +141,4 @@ if __name__ == "__main__":
     with process.joined():
         n_heads = check(process.rank, process.world)
     if process.rank == 0:
-        print(SAID.format(n_heads))
+        print(REPORT.format(n_heads))

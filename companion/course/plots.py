@@ -1,9 +1,11 @@
 """The few figures that chapters share, in one style."""
 
 import time
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
-from IPython.display import display
+from IPython.display import DisplayHandle, display
+from matplotlib.axes import Axes
 from torch import Tensor
 
 # Okabe and Ito's colours, told apart by colour-blind readers too, in this order.
@@ -27,16 +29,26 @@ STYLE = {
 }
 
 
-def finish(title=None, x=None, y=None, *, alt: str) -> None:
-    """Title, axis labels, a legend where lines are labelled; then show the figure.
+def finish(
+    title: str | None = None, x: str | None = None, y: str | None = None, *, alt: str
+) -> None:
+    """Sets a title, labels of the axes, and a legend of labelled lines; shows it all.
 
     `alt` says what is seen, for those who can't see it; it is stored with the picture.
     What is left out of the rest stays as it is: of several axes each has its own.
     """
-    axis, words = plt.gca(), {"title": title, "xlabel": x, "ylabel": y}
-    axis.set(**{name: word for name, word in words.items() if word is not None})
-    if axis.get_legend_handles_labels()[0] and not axis.get_legend():
+    axis = plt.gca()
+    if title is not None:
+        axis.set_title(title)
+    if x is not None:
+        axis.set_xlabel(x)
+    if y is not None:
+        axis.set_ylabel(y)
+
+    labelled, _ = axis.get_legend_handles_labels()
+    if labelled and not axis.get_legend():
         axis.legend()
+
     display(plt.gcf(), metadata={"image/png": {"alt": alt}})
     plt.close()
 
@@ -47,25 +59,32 @@ def visible(text: str) -> str:
     >>> visible(" to\\n\\x00")
     '␣to↵\\\\x00'
     """
-    text = text.replace("\n", "↵").replace(" ", "␣")
-    return "".join(
-        character
-        if character.isprintable()
-        else character.encode("unicode_escape").decode("ascii")
-        for character in text
-    )
+    signs = []
+    for character in text.replace("\n", "↵").replace(" ", "␣"):
+        if not character.isprintable():
+            character = character.encode("unicode_escape").decode("ascii")
+        signs.append(character)
+    return "".join(signs)
 
 
-def plot_attention(weights: Tensor, tokens, title: str, axis=None, scale=True) -> None:
-    """One head's weights (t s) as a picture: rows attend, columns are attended to.
+def plot_attention(
+    weights: Tensor,
+    tokens: Sequence[str],
+    title: str,
+    axis: Axes | None = None,
+    scale: bool = True,
+) -> None:
+    """Draws one head's weights (t s): rows attend, columns are attended to.
 
     `scale` draws the bar that says which colour is which weight. Tokens are shown
     letter by letter, also where matplotlib would read a formula between dollar signs.
     """
-    axis = axis or plt.gca()
+    if axis is None:
+        axis = plt.gca()
     image = axis.imshow(weights.detach().cpu(), vmin=0, vmax=1)
     if scale:
         axis.figure.colorbar(image, ax=axis, label="weight", shrink=0.8)
+
     labels = [visible(token) for token in tokens]
     for set_ticks in (axis.set_xticks, axis.set_yticks):
         set_ticks(
@@ -75,6 +94,7 @@ def plot_attention(weights: Tensor, tokens, title: str, axis=None, scale=True) -
             fontsize=12,
             parse_math=False,
         )
+
     axis.set(title=title, xlabel="attended to", ylabel="attends")
     axis.grid(False)
 
@@ -87,38 +107,51 @@ class LiveCurve:
     """
 
     def __init__(self, n_steps: int, tokens_per_step: int = 0, every: float = 3.0):
-        self.n_steps, self.tokens_per_step = n_steps, tokens_per_step
-        self.every, self.begin, self.drawn = every, time.monotonic(), 0.0
-        self.losses, self.handle = [], None
+        self.n_steps = n_steps
+        self.tokens_per_step = tokens_per_step
+        self.every = every
+        self.losses: list[float] = []
+        self.start = time.monotonic()
+        self.last_drawn = 0.0
+        self.handle: DisplayHandle | None = None  # of the picture in the notebook
 
     def __call__(self, step: int, loss: float) -> None:
+        """Notes a step's loss, and draws where it is time or the last step."""
         self.losses.append(loss)
-        if step + 1 == self.n_steps or time.monotonic() - self.drawn > self.every:
+        is_last = step + 1 == self.n_steps
+        if is_last or time.monotonic() - self.last_drawn > self.every:
             self.draw()
-            self.drawn = time.monotonic()
+            self.last_drawn = time.monotonic()
 
     def draw(self) -> None:
-        n, report = len(self.losses), self.report()
+        """Draws the bar and the curve in place of the picture before."""
+        n = len(self.losses)
+        report = self.report()
         figure, (bar, axis) = plt.subplots(2, height_ratios=(1, 12))
         bar.barh(0, n, color=COLORS[2])
         bar.set(xlim=(0, self.n_steps), title=report)
         bar.axis("off")
+
         axis.plot(self.losses, alpha=0.3)
         recent = [self.losses[max(0, i - 19) : i + 1] for i in range(n)]
         axis.plot([sum(window) / len(window) for window in recent], color=COLORS[0])
         axis.set(xlim=(0, self.n_steps), xlabel="step", ylabel="loss (nats)")
         plt.close(figure)
+
         alt = f"The loss falls from {self.losses[0]:.1f} nats: {report}"
-        how = {"metadata": {"image/png": {"alt": alt}}}
+        metadata = {"image/png": {"alt": alt}}
         if self.handle:
-            self.handle.update(figure, **how)
+            self.handle.update(figure, metadata=metadata)
         else:
-            self.handle = display(figure, display_id=True, **how)
+            self.handle = display(figure, display_id=True, metadata=metadata)
 
     def report(self) -> str:
-        """Step, loss, speed and time left in one line."""
-        n, seconds = len(self.losses), time.monotonic() - self.begin + 1e-9
-        left = seconds / n * (self.n_steps - n)
-        done = f"step {n} of {self.n_steps}, loss {self.losses[-1]:.2f}"
-        speed = f", {n * self.tokens_per_step / seconds:,.0f} tokens/s"
-        return f"{done}{speed if self.tokens_per_step else ''}, {left:.0f} s left"
+        """Returns step, loss, speed and time left in one line."""
+        n = len(self.losses)
+        seconds = time.monotonic() - self.start + 1e-9
+        seconds_left = seconds / n * (self.n_steps - n)
+        parts = [f"step {n} of {self.n_steps}", f"loss {self.losses[-1]:.2f}"]
+        if self.tokens_per_step:
+            parts.append(f"{n * self.tokens_per_step / seconds:,.0f} tokens/s")
+        parts.append(f"{seconds_left:.0f} s left")
+        return ", ".join(parts)

@@ -48,8 +48,12 @@ class Run:
         self.process = process
         self.path = path
         self.sharded = sharded and process.world > 1
-        self.metadata = recipe.metadata(seed) if path else {}
+        self.settings = {}
+        if path:
+            self.settings = recipe.settings(seed)
 
+        # The run as it begins.
+        self.step = 0
         self.generator = torch.Generator().manual_seed(seed)
         self.model = GPT(recipe.config, self.generator).to(process.device)
         if self.sharded:
@@ -57,13 +61,16 @@ class Run:
         self.optimizer = recipe.optimizer(self.model)
         check_trainable(self.model, self.optimizer)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
-        self.state = self.model, self.optimizer, self.generator
 
-        self.step = 0
+        # The run as a checkpoint has it, where there is one.
         if path and path.exists():
-            self.step = load_checkpoint(path, *self.state, **self.metadata)["step"]
+            metadata = load_checkpoint(
+                path, self.model, self.optimizer, self.generator, recipe=self.settings
+            )
+            self.step = metadata["step"]
         if path and self.step < recipe.n_steps and process.rank == 0:
             check_writable(path)
+
         self.factor = partial(
             recipe.schedule,
             warmup=recipe.warmup,
@@ -73,36 +80,51 @@ class Run:
         self.set_rates()
 
     def set_rates(self) -> None:
-        """Give the optimizer the next step's learning rates."""
+        """Gives the optimizer the next step's learning rates."""
         factor = self.factor(self.step)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
 
     def batches(self) -> Iterator[tuple[Tensor, ...]]:
-        """The process's part of each batch that is left; seeds each step's dropout."""
-        rank, world = self.process.rank, self.process.world
-        left = self.recipe.n_steps - self.step
-        for pair in self.recipe.batches(left, self.generator):
+        """Gives this process's part, inputs and targets, of each batch that is left.
+
+        Seeds each step's dropout, so that a run that goes on draws the same.
+        """
+        rank = self.process.rank
+        world = self.process.world
+        device = self.process.device
+        steps_left = self.recipe.n_steps - self.step
+        for inputs, targets in self.recipe.batches(steps_left, self.generator):
             torch.manual_seed(hash((self.seed, self.step, rank)))
-            yield tuple(x[rank::world].to(self.process.device) for x in pair)
+            yield inputs[rank::world].to(device), targets[rank::world].to(device)
 
     def save(self) -> None:
-        """Write the checkpoint of this very step, where there is a path for it."""
+        """Writes the checkpoint of this very step, where there is a path for it.
+
+        Raises OSError with the reason, and with the step to go on from, where it can't.
+        """
         if not self.path:
             return
         try:
-            save_checkpoint(self.path, *self.state, **self.metadata, step=self.step)
+            save_checkpoint(
+                self.path,
+                self.model,
+                self.optimizer,
+                self.generator,
+                recipe=self.settings,
+                step=self.step,
+            )
         except OSError as error:
             reason = error.strerror or error
-            kept = what_is_kept(self.path)
+            advice = explain_resuming(self.path)
             raise OSError(
-                f"step {self.step} can't be saved ({reason}): {kept}"
+                f"step {self.step} can't be saved ({reason}): {advice}"
             ) from error
 
     def train(
         self, every: int, quiet: bool, interrupted: Callable[[], bool]
     ) -> list[float]:
-        """Make the steps that are left, until `interrupted`; the losses.
+        """Makes the steps that are left, until `interrupted`. Returns their losses.
 
         A checkpoint is written after the first of them, which shows that it can be,
         then `every` so many, and at the end.
@@ -122,9 +144,11 @@ class Run:
         bar = Progress(self.step, self.recipe.n_steps, is_silent)
 
         losses = []
-        saved = first = self.step
+        first = self.step
+        saved = self.step
         if interrupted():
             return losses
+
         with half_precision, closing(bar):
             steps = training_steps(
                 model, self.optimizer, self.batches(), first_step=first
@@ -144,9 +168,10 @@ class Run:
         return losses
 
     def full_model(self) -> GPT:
-        """The model in one piece, on each process."""
+        """Returns the model in one piece, on each process."""
         if not self.sharded:
             return self.model
+
         full = {name: full_tensor(x) for name, x in self.model.state_dict().items()}
         model = GPT(self.recipe.config).to(self.process.device)
         model.load_state_dict(full)
@@ -161,18 +186,16 @@ class Progress:
         if is_silent or sys.stderr is None:
             return
         try:
+            # Seconds between two pictures of the bar; in a log each is a line.
+            interval = 0.1 if sys.stderr.isatty() else 30
             self.bar = tqdm(
-                total=n_steps,
-                initial=step,
-                unit="step",
-                # seconds between a log's lines
-                mininterval=0.1 if sys.stderr.isatty() else 30,
+                total=n_steps, initial=step, unit="step", mininterval=interval
             )
         except (OSError, ValueError):
             self.bar = None
 
     def move(self, loss: float) -> None:
-        """One step further."""
+        """Draws the bar one step further."""
         if self.bar is None:
             return
         try:
@@ -183,7 +206,7 @@ class Progress:
             self.bar = None
 
     def close(self) -> None:
-        """The last line."""
+        """Draws the bar for the last time."""
         if self.bar is None:
             return
         try:
@@ -204,7 +227,9 @@ def train_recipe(
     sharded: bool = False,
     compiled: bool = False,
 ) -> tuple[GPT, list[float]]:
-    """Train by `recipe`: the model, and the losses since the start or the checkpoint.
+    """Trains by `recipe`. Returns the model, and the losses in nats. Chapter 05.
+
+    The losses are those since the start, or since the checkpoint.
 
     A checkpoint is written to `path` after the first step, every `every` steps, at the
     end, and on Ctrl-C; where there is one already, the run goes on from it, and ends
@@ -221,6 +246,7 @@ def train_recipe(
     seed, or a recipe that a checkpoint can't name, and OSError for a path that can't be
     written, before the first step.
     """
+    # Check what can be checked before any work.
     path = Path(path) if path else None
     process = Process.this(device)
     check_whole(batch_size=recipe.batch_size, n_steps=recipe.n_steps, every=every)
@@ -232,6 +258,7 @@ def train_recipe(
         bfloat16 = recipe.bfloat16 and bfloat16_is_faster(process.device)
     recipe = replace(recipe, bfloat16=bfloat16)
 
+    # Train, and leave PyTorch's own random numbers as they were.
     run = None
     with torch.random.fork_rng(), process.joined():
         with deferred_interrupts(PATIENCE) as interrupted:
@@ -244,23 +271,27 @@ def train_recipe(
                 if run.step < recipe.n_steps:
                     raise KeyboardInterrupt
             except KeyboardInterrupt:
-                kept = what_is_kept(path) if run else "nothing has changed"
-                raise KeyboardInterrupt(kept) from None
+                advice = explain_resuming(path) if run else "nothing has changed"
+                raise KeyboardInterrupt(advice) from None
         return run.full_model(), losses
 
 
-def what_is_kept(path: Path | None) -> str:
-    """What a run that stops leaves to go on from, as its checkpoint itself has it."""
+def explain_resuming(path: Path | None) -> str:
+    """Returns, in words, what a run that stops leaves to go on from.
+
+    The step is the one that the checkpoint itself has.
+    """
     if not path:
         return "without a path for a checkpoint nothing is kept"
     if not path.exists():
         return f"no step is whole, and there is no checkpoint in {path}"
-    step = read_checkpoint(path)[1]["metadata"]["step"]
+    _, header = read_checkpoint(path)
+    step = header["metadata"]["step"]
     return f"run it again to go on after step {step}, from {path}"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Train a model on tiny Shakespeare, or go on where it was stopped."""
+def parse_options(arguments: list[str] | None) -> argparse.Namespace:
+    """Reads the command line. Returns its options; ends the process if one is wrong."""
     parser = argparse.ArgumentParser("companion train", description=main.__doc__)
     parser.add_argument("--recipe", choices=RECIPES, default="fast")
     parser.add_argument("--steps", type=int, help="instead of the recipe's number")
@@ -278,18 +309,26 @@ def main(arguments: list[str] | None = None) -> None:
         "--compile", action="store_true", help="faster steps, if there is a compiler"
     )
     options = parser.parse_args(arguments)
-    recipe = RECIPES[options.recipe]
+    if options.steps is not None and options.steps < 1:
+        parser.error(f"--steps is {options.steps}; it must be 1 or more")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Train a model on tiny Shakespeare, or go on where it was stopped."""
+    options = parse_options(arguments)
     name = options.recipe
+    recipe = RECIPES[name]
     if options.steps is not None:
-        if options.steps < 1:
-            parser.error(f"--steps is {options.steps}; it must be 1 or more")
         recipe = replace(recipe, n_steps=options.steps)
         name = f"{name}-{options.steps}"
     path = options.checkpoint or CACHE / f"{name}.safetensors"
 
     # What stops the run is noted until its words are said, however often it comes.
-    is_alone = Process.this().world == 1
-    with deferred_interrupts(PATIENCE) if is_alone else nullcontext():
+    patiently = nullcontext()
+    if Process.this().world == 1:
+        patiently = deferred_interrupts(PATIENCE)
+    with patiently:
         try:
             model, losses = train_recipe(
                 recipe,
@@ -309,5 +348,6 @@ def main(arguments: list[str] | None = None) -> None:
     if Process.this().rank == 0:
         if not losses:
             say(f"already at step {recipe.n_steps} of {recipe.n_steps}")
-        loss = evaluate(model, shakespeare_tokens()[1])
+        _, validation = shakespeare_tokens()
+        loss = evaluate(model, validation)
         say(f"validation loss {loss:.4f}, checkpoint in {path}")

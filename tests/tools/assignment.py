@@ -31,15 +31,22 @@ def is_solution(cell) -> bool:
 
 def nbgrader(grade_id: str, **role) -> dict:
     """A cell's metadata: by default it is locked, and neither answer nor check."""
-    facts = {"schema_version": 3, "grade_id": grade_id, "locked": True}
-    facts |= {"grade": False, "solution": False, "task": False}
+    facts = {
+        "schema_version": 3,
+        "grade_id": grade_id,
+        "locked": True,
+        "grade": False,
+        "solution": False,
+        "task": False,
+    }
     return {"nbgrader": facts | role}
 
 
 def body(source: str, name: str) -> str:
     """The lines above and in `def solution`, as the body of a function `name`."""
     source = source.removeprefix("# A solution.\n")
-    tree, lines = ast.parse(source), source.splitlines()
+    tree = ast.parse(source)
+    lines = source.splitlines()
     (function,) = (node for node in tree.body if isinstance(node, ast.FunctionDef))
     above = [f"    {line}" for line in lines[: function.lineno - 1]]
     inside = lines[function.body[0].lineno - 1 : function.end_lineno]

@@ -116,12 +116,20 @@ def free_port():
 
 def serves(folder):
     """Start `make lab` as the README says, and wait until it answers."""
-    port, token, log = free_port(), secrets.token_hex(16), folder / "lab"
+    port = free_port()
+    token = secrets.token_hex(16)
+    log = folder / "lab"
     settings = {"JUPYTER_PORT": str(port), "JUPYTER_TOKEN": token, "BROWSER": "true"}
     with log.open("wb") as output:
-        how = {"cwd": ROOT, "env": os.environ | settings, "stdin": subprocess.DEVNULL}
-        how |= {"stdout": output, "stderr": output, "start_new_session": True}
-        server = subprocess.Popen(["make", "lab"], **how)
+        server = subprocess.Popen(
+            ["make", "lab"],
+            cwd=ROOT,
+            env=os.environ | settings,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
     try:
         started = time.monotonic()
         address = f"http://127.0.0.1:{port}/api/status?token={token}"
@@ -218,7 +226,9 @@ def check(browser, address, path):
     name = path.stem
     for old in PICTURES.glob(f"{name}-[0-9][0-9].png"):
         old.unlink()
-    started, n_run, problems = time.monotonic(), 0, []
+    started = time.monotonic()
+    n_run = 0
+    problems = []
     page = browser.new_page(viewport={"width": 1400, "height": 1000})
     page.on("pageerror", lambda error: problems.append(f"page error: {error}"))
     try:

@@ -108,8 +108,12 @@ def expected() -> dict:
 def hold_against_the_damage(log: str) -> None:
     """Each damaged cell is named, with its student, and no other."""
     one, twice, bare_check, bare = exercises(BY_HAND)
-    fates = {f"check-{one}": "was changed", twice: "is there twice"}
-    fates |= {f"check-{bare_check}": "is missing", bare: "is missing"}
+    fates = {
+        f"check-{one}": "was changed",
+        twice: "is there twice",
+        f"check-{bare_check}": "is missing",
+        bare: "is missing",
+    }
     wanted = [f"damaged, {BY_HAND}: the cell {k} {v}" for k, v in fates.items()]
     every = named(read("release", BY_HAND))
     wanted += [f"lost, {BY_HAND}: the cell {name} is missing" for name in every]
@@ -141,11 +145,12 @@ def run(act, *arguments) -> str:
 
 def shell(command: str) -> str:
     """A command, which must succeed: the warnings that it logs."""
-    how = {"capture_output": True, "text": True}
-    done = subprocess.run([*command.split(), "--log-level=WARN"], **how)
-    if done.returncode:
-        sys.exit(f"{command}: {done.stderr}")
-    return done.stderr
+    result = subprocess.run(
+        [*command.split(), "--log-level=WARN"], capture_output=True, text=True
+    )
+    if result.returncode:
+        sys.exit(f"{command}: {result.stderr}")
+    return result.stderr
 
 
 def submissions(chapter: str) -> dict:

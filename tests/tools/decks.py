@@ -7,7 +7,8 @@ from browser import ROOT
 from matplotlib.image import imread
 from visit import FACTS, accessible, differs, expected, reported, sound, visitor
 
-SIDES, CONTRAST = ("left", "top", "right", "bottom"), 0.3
+SIDES = ("left", "top", "right", "bottom")
+CONTRAST = 0.3
 SIZE = {"width": 1280, "height": 720}
 # Whatever a slide shows, by the box in which it lies on the screen.
 SLIDE = """() => {
@@ -55,15 +56,22 @@ def unseen(slide, pixels) -> list[str]:
 
 def small(slide) -> list[str]:
     """What the back row can't read, or would have to read instead of listening."""
-    wrong = [] if slide["words"] <= 40 else [f"{slide['words']} words"]
-    wrong += [] if slide["type"] >= 20 else [f"type of {slide['type']} pixels"]
-    wrong += [] if min(slide["pictures"], default=1) > 0.5 else ["a small picture"]
-    return wrong + ([] if slide["notes"] else ["no speaker's notes"])
+    wrong = []
+    if slide["words"] > 40:
+        wrong.append(f"{slide['words']} words")
+    if slide["type"] < 20:
+        wrong.append(f"type of {slide['type']} pixels")
+    if min(slide["pictures"], default=1) <= 0.5:
+        wrong.append("a small picture")
+    if not slide["notes"]:
+        wrong.append("no speaker's notes")
+    return wrong
 
 
 def read_deck(page) -> list[str]:
     """Go through an open deck to its end; what is wrong with which slide."""
-    wrong, n = [], page.evaluate("Reveal.getTotalSlides()")
+    wrong = []
+    n = page.evaluate("Reveal.getTotalSlides()")
     for number in range(1, n + 1):
         pixels = imread(BytesIO(page.screenshot()))
         slide = page.evaluate(SLIDE)
@@ -84,9 +92,10 @@ def read_slides(base) -> list[str]:
             with reported(heard):
                 page.goto(f"{base}slides/{path.stem}.html")
                 page.wait_for_function("document.body.dataset.ready", timeout=20_000)
-                facts, wanted = page.evaluate(FACTS), expected(path)
-                wanted = {name: wanted[name] for name in ("alts", "displays")}
-                heard += sound(facts) + differs(facts, wanted) + accessible(page)
+                facts = page.evaluate(FACTS)
+                chapter = expected(path)
+                pictures = {name: chapter[name] for name in ("alts", "displays")}
+                heard += sound(facts) + differs(facts, pictures) + accessible(page)
                 if "def solution(" in page.text_content("main"):
                     heard.append("a solution is shown")
                 heard += read_deck(page)

@@ -85,19 +85,24 @@ def passed(model, tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 def compare(page, model, texts, silent=()) -> list[str]:
     """How far the page's logits and weights are from PyTorch's."""
-    found = page.evaluate(PASS, [texts.tolist(), list(silent)])
+    passes = page.evaluate(PASS, [texts.tolist(), list(silent)])
     far = torch.zeros(2)
-    for tokens, (logits, patterns) in zip(texts, found, strict=True):
-        ours, weights = passed(model, tokens)
-        theirs = torch.zeros_like(weights)
+    for tokens, (page_logits, patterns) in zip(texts, passes, strict=True):
+        logits, weights = passed(model, tokens)
+        page_weights = torch.zeros_like(weights)
         for h, rows in enumerate(patterns):
             for t, row in enumerate(rows):
-                theirs[h, t, : len(row)] = torch.tensor(row)
-        both = (ours - torch.tensor(logits)), (weights - theirs)
-        far = torch.maximum(far, torch.stack([x.abs().max() for x in both]))
+                page_weights[h, t, : len(row)] = torch.tensor(row)
+        error = (logits - torch.tensor(page_logits)).abs().max()
+        weights_error = (weights - page_weights).abs().max()
+        far = torch.maximum(far, torch.stack([error, weights_error]))
     print(f"    logits {far[0]:.1e}, weights {far[1]:.1e}", flush=True)
-    wrong = [f"logits are off by {far[0]:.1g}"] * (not far[0] < 1e-3)
-    return wrong + [f"weights are off by {far[1]:.1g}"] * (not far[1] < 1e-4)
+    wrong = []
+    if not far[0] < 1e-3:
+        wrong.append(f"logits are off by {far[0]:.1g}")
+    if not far[1] < 1e-4:
+        wrong.append(f"weights are off by {far[1]:.1g}")
+    return wrong
 
 
 def numbers(page, options, n_texts=20) -> list[str]:
@@ -109,15 +114,16 @@ def numbers(page, options, n_texts=20) -> list[str]:
 
 def silence(page, options) -> list[str]:
     """A silenced head is one whose columns of `to_output` are zero."""
-    model, d = rounded(options), SMALL.d_model // SMALL.n_heads
+    model = rounded(options)
+    d = SMALL.d_model // SMALL.n_heads
     for layer, head in ((0, 1), (2, 3)):
         weight = model.blocks[layer].attention.to_output.weight
         weight.data[:, head * d : head * d + d] = 0
         page.locator(f"[data-head='{layer}.{head}']").click()
     wrong = compare(page, model, random_tokens(2, 64, d_vocab=38), ("0.1", "2.3"))
-    shown = torch.tensor(page.evaluate("[...records.at(-1).logits]"))
-    ours, _ = passed(model, torch.tensor(ALPHABET.encode(TEXT)))
-    if (shown - ours[-1]).abs().max() > 1e-3:
+    page_logits = torch.tensor(page.evaluate("[...records.at(-1).logits]"))
+    logits, _ = passed(model, torch.tensor(ALPHABET.encode(TEXT)))
+    if (page_logits - logits[-1]).abs().max() > 1e-3:
         wrong += ["what is shown is not of the model with two silent heads"]
     if "Silent: 2" not in page.inner_text("#effect"):
         wrong += [f"the effect says {page.inner_text('#effect')!r}"]
@@ -126,21 +132,22 @@ def silence(page, options) -> list[str]:
 
 def cuts(page, _) -> list[str]:
     """top-k and top-p keep what the package's keep."""
-    logits, wrong = torch.randn(20, 38, generator=seeded()) * 3, []
+    logits = torch.randn(20, 38, generator=seeded()) * 3
+    wrong = []
     for name, cut, knobs in (
         ("k", top_k, (1, 2, 5, 37, 38)),
         ("p", top_p, (0.05, 0.3, 0.5, 0.9, 0.99, 1)),
     ):
         for x in knobs:
-            theirs = page.evaluate(KEPT, [logits.tolist(), name, x])
-            if cut(logits, x).isfinite().tolist() != theirs:
+            is_in_page = page.evaluate(KEPT, [logits.tolist(), name, x])
+            if cut(logits, x).isfinite().tolist() != is_in_page:
                 wrong += [f"top-{name} of {x} keeps other tokens"]
     return wrong
 
 
 def pairs(folder) -> list[str]:
     """Byte-pair encoding cuts a text as the package does, and puts it together."""
-    tokenizer, wrong = BPETokenizer.train(tiny_shakespeare()[:20_000], 400), []
+    tokenizer = BPETokenizer.train(tiny_shakespeare()[:20_000], 400)
     model = GPT(replace(SMALL, d_vocab=tokenizer.d_vocab, n_layers=1), seeded())
     texts = [
         tiny_shakespeare()[-300:],
@@ -148,11 +155,13 @@ def pairs(folder) -> list[str]:
         "caf\u00e9 \U0001f600 aaaaaaa",
         "etaoinshrdlu" * 700,
     ]
+    wrong = []
     with opened(folder, [], written(model, tokenizer, TEXT)) as page:
         for text in texts:
-            ours, theirs = tokenizer.encode(text), page.evaluate(ENCODED, text)
-            if theirs != [ours, text]:
-                wrong += [f"{text!r} becomes {theirs}, not {ours}"]
+            tokens = tokenizer.encode(text)
+            encoded = page.evaluate(ENCODED, text)
+            if encoded != [tokens, text]:
+                wrong += [f"{text!r} becomes {encoded}, not {tokens}"]
     return wrong
 
 
@@ -167,7 +176,8 @@ def words(page, _) -> list[str]:
         ("to be", ""),
     ):
         page.fill("#box", text)
-        if (heard := page.inner_text("#trouble")) != said and said not in heard:
+        heard = page.inner_text("#trouble")
+        if heard != said and said not in heard:
             wrong += [f"{text[:9]!r} gets {heard!r}, not {said!r}"]
     if page.evaluate("records.length") != 5:
         wrong += ["the page does not go on after bad texts"]
@@ -185,19 +195,22 @@ def looks(page, _) -> list[str]:
     wrong = accessible(page, code=True)
     for width in (390, 1280, 1920):
         page.set_viewport_size({"width": width, "height": 900})
-        if (n := page.evaluate(SCROLLS)) > 0:
+        n = page.evaluate(SCROLLS)
+        if n > 0:
             wrong += [f"{width} pixels scroll sideways by {n}"]
     return wrong
 
 
 def keyboard(page, _) -> list[str]:
     """Tab reaches all there is; arrows choose, Enter silences, Escape stops."""
-    reached, wrong = set(), []
+    reached = set()
+    wrong = []
     page.evaluate("document.activeElement.blur()")
     for _ in range(80):
         page.keyboard.press("Tab")
         reached.add(page.evaluate(FOCUSED))
-    if missing := {*page.evaluate(WANTED)} - reached:
+    missing = {*page.evaluate(WANTED)} - reached
+    if missing:
         wrong += [f"Tab does not reach {sorted(missing)}"]
     page.locator("[name=token]:checked").focus()
     for key in ("ArrowLeft", "ArrowLeft"):
@@ -254,7 +267,7 @@ FAULTS = {
     "the tanh's GELU": (partial(numbers, n_texts=2), LEARNED, swap(
         ('"activation": "gelu"', '"activation": "gelu_tanh"'))),
     "heads of keys alternate": (partial(numbers, n_texts=2), GROUPED, swap(
-        ("Math.floor(h * keys.length / o.n_heads)", "h % keys.length"))),
+        ("Math.floor(h * keys.length / config.n_heads)", "h % keys.length"))),
     "the wrong gate": (partial(numbers, n_texts=2), GROUPED, swap(
         ("activation(gate) * plain[i]", "gate * activation(plain[i])"))),
     "the head's weights are cut": (silence, ROTARY, swap(
@@ -304,7 +317,8 @@ def wounded(html: str) -> dict[str, str]:
 
 def tried(folder, name, check, options, change=lambda html: html, scheme="light"):
     """What a check says of a page, and what the browser says."""
-    heard, html = [], change(written(rounded(options), ALPHABET, TEXT))
+    heard = []
+    html = change(written(rounded(options), ALPHABET, TEXT))
     if check is damaged:
         html = wounded(html)["changed"]
     with opened(folder, heard, html, scheme) as page, reported(heard):
@@ -329,7 +343,8 @@ def key_strokes(folder) -> None:
 
 def main() -> int:
     """Say what is wrong with the page, and which fault no check has found."""
-    started, problems = time.monotonic(), []
+    started = time.monotonic()
+    problems = []
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         for check, options in CHECKS:
@@ -344,8 +359,10 @@ def main() -> int:
                 problems += [f"{name}: {words}" for words in damaged(page, ROTARY)]
         for name, (check, options, change) in FAULTS.items():
             found = tried(folder, name, check, options, change)
-            print(f"fault: {name}: {(found or ['-'])[0][:90]}", flush=True)
-            problems += [f"no check has found: {name}"] * (not found)
+            first = found[0] if found else "-"
+            print(f"fault: {name}: {first[:90]}", flush=True)
+            if not found:
+                problems.append(f"no check has found: {name}")
         key_strokes(folder)
     print(*problems, sep="\n", end="\n" * bool(problems))
     print(f"{len(problems)} problems, {time.monotonic() - started:.0f} s")

@@ -38,7 +38,8 @@ def mistakes(name: str) -> list[str]:
 def line(wanted: str) -> str:
     """A line of the guide for `NAME: PIECE; PIECE`, with the whole words."""
     name, _, pieces = wanted.partition(": ")
-    known, chosen = mistakes(name), []
+    known = mistakes(name)
+    chosen = []
     for piece in pieces.split("; "):
         fitting = [words for words in known if piece == words]
         fitting = fitting or [words for words in known if piece in words]

@@ -80,7 +80,8 @@ def move_into_a_copy(folder: str) -> None:
         copied = shutil.copytree if source.is_dir() else shutil.copy
         copied(source, Path(copy, name))
     os.chdir(copy)
-    os.environ |= {"PYTHONPATH": copy, "HYPOTHESIS_STORAGE_DIRECTORY": copy}
+    os.environ["PYTHONPATH"] = copy
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = copy
     sys.path.insert(0, copy)
 
 
@@ -127,7 +128,8 @@ def noticed(module: str, source: str, limit: float) -> bool:
 
 def try_module(module: str, pool: ProcessPoolExecutor) -> tuple[int, list[str]]:
     """How many faults were tried, and the diffs of those that nothing noticed."""
-    path, begin = Path("companion", f"{module}.py"), time.monotonic()
+    begin = time.monotonic()
+    path = Path("companion", f"{module}.py")
     whole = (ROOT / path).read_text("utf-8")
     if pool.submit(noticed, module, whole, 600).result():
         sys.exit(f"the tests of {module} fail as it is")
@@ -137,16 +139,28 @@ def try_module(module: str, pool: ProcessPoolExecutor) -> tuple[int, list[str]]:
     bar = tqdm(tried, module, leave=False, disable=not sys.stderr.isatty())
     pairs = zip(faults, [each.result() for each in bar], strict=True)
     missed = [fault.splitlines() for fault, found in pairs if not found]
-    how = {"fromfile": str(path), "tofile": str(path), "lineterm": "", "n": 1}
-    diffs = [difflib.unified_diff(whole.splitlines(), x, **how) for x in missed]
-    return len(faults), ["\n".join(diff) for diff in diffs]
+    diffs = []
+    for lines in missed:
+        diff = difflib.unified_diff(
+            whole.splitlines(),
+            lines,
+            fromfile=str(path),
+            tofile=str(path),
+            lineterm="",
+            n=1,
+        )
+        diffs.append("\n".join(diff))
+    return len(faults), diffs
 
 
 def main(modules: list[str]) -> None:
     for name in HEAVY:
         importlib.import_module(name)
-    os.environ |= {"OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    total, missed, begin = 0, 0, time.monotonic()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    begin = time.monotonic()
+    total = 0
+    missed = 0
     with (
         tempfile.TemporaryDirectory(prefix="mutants-") as folder,
         ProcessPoolExecutor(
@@ -155,7 +169,8 @@ def main(modules: list[str]) -> None:
     ):
         for module in modules or TESTS:
             n, survivors = try_module(module, pool)
-            total, missed = total + n, missed + len(survivors)
+            total += n
+            missed += len(survivors)
             minutes = (time.monotonic() - begin) / 60
             share = f"{(n - len(survivors)) / n:.0%}"
             print(f"{module}: {n - len(survivors)} of {n} faults noticed, {share}")

@@ -92,7 +92,9 @@ def read_page(page, name, scheme) -> tuple[dict, list[str]]:
 
 def read_site(base, scheme) -> list[str]:
     """What is wrong with every page, in light or in dark."""
-    problems, heard, pages = [], [], {}
+    problems = []
+    heard = []
+    pages = {}
     names = [path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html")]
     apart = ("_static/", "slides/", "explore.html")  # read by other tools
     names = [name for name in names if not name.startswith(apart)]

@@ -42,11 +42,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-n", type=int, default=3, help="how many seeds")
     parser.add_argument("chapters", nargs="*")
-    given, raised = parser.parse_args(), 0
+    options = parser.parse_args()
+    n_raised = 0
     paths = [
         path
         for path in sorted(NOTEBOOKS.glob("*.ipynb"))
-        if not given.chapters or path.name.startswith(tuple(given.chapters))
+        if not options.chapters or path.name.startswith(tuple(options.chapters))
     ]
     with tempfile.TemporaryDirectory() as folder:
         for artifact in ARTIFACTS:
@@ -54,16 +55,17 @@ def main() -> int:
             there.parent.mkdir(parents=True, exist_ok=True)
             there.write_bytes(artifact.path.read_bytes())
         os.environ["COMPANION_CACHE"] = folder
-        for shift in range(100, 100 * given.n + 1, 100):
+        for shift in range(100, 100 * options.n + 1, 100):
             for path in paths:
                 begin = time.monotonic()
                 found = failures(path, shift)
-                seconds, raised = time.monotonic() - begin, raised + len(found)
+                seconds = time.monotonic() - begin
+                n_raised += len(found)
                 verdict = f"{len(found)} raise" if found else "ok"
                 print(f"{path.stem}, seed + {shift}: {verdict}, {seconds:.0f} s")
                 for line in found:
                     print(f"    {line}", flush=True)
-    return bool(raised)
+    return 1 if n_raised else 0
 
 
 if __name__ == "__main__":

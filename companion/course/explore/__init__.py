@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import torch
+from torch import Tensor, nn
 
 from ...artifacts import CACHE
 from ...files import check_writable, write_atomically
@@ -38,19 +39,25 @@ FRAME = """<p>Every number of this model: <a href="{0}" target="_blank">{1}</a><
 loading="lazy" style="width: 100%; height: 85vh; border: 0"></iframe></details>"""
 
 
-def check_fits(model, tokenizer) -> None:
+def plain_shapes(config: GPTConfig) -> dict[str, torch.Size]:
+    """Returns the shapes that the weights of a GPT have, by their names."""
+    with torch.device("meta"):  # without making them
+        weights = GPT(config).state_dict()
+    return {name: x.shape for name, x in weights.items()}
+
+
+def check_fits(model: object, tokenizer: object) -> None:
     """Raises ValueError, naming what the page can't show, unless it can show both."""
-    wanted = "a GPT with a CharTokenizer or a BPETokenizer"
-    if not isinstance(model, GPT):
-        raise ValueError(f"the page shows {wanted}, no {type(model).__name__}")
-    if not isinstance(tokenizer, CharTokenizer | BPETokenizer):
-        raise ValueError(f"the page shows {wanted}, no {type(tokenizer).__name__}")
+    for x, classes in ((model, GPT), (tokenizer, CharTokenizer | BPETokenizer)):
+        if not isinstance(x, classes):
+            raise ValueError(
+                "the page shows a GPT with a CharTokenizer or a BPETokenizer, no"
+                f" {type(x).__name__}"
+            )
 
     config = model.config
     n_weights = sum(x.numel() for x in model.parameters())
     d_vocab = config.d_vocab
-    with torch.device("meta"):
-        plain = {name: x.shape for name, x in GPT(config).state_dict().items()}
     shapes = {name: x.shape for name, x in model.state_dict().items()}
 
     if next(model.parameters()).is_meta:
@@ -63,7 +70,7 @@ def check_fits(model, tokenizer) -> None:
         misfit = "its blocks are post-norm, not pre-norm"
     elif config.positions == "t5":
         misfit = "its positions are T5's relative bias"
-    elif not model.causal or shapes != plain:
+    elif not model.causal or shapes != plain_shapes(config):
         misfit = "its parts are not those of a plain GPT"
     elif d_vocab != tokenizer.d_vocab:
         misfit = f"it has {d_vocab} tokens, its tokenizer {tokenizer.d_vocab}"
@@ -114,50 +121,74 @@ def check_answers(model: GPT, tokens: list[int]) -> None:
         )
 
 
-def contents(model: GPT, tokenizer, text: str) -> dict:
+def contents(model: GPT, tokenizer: CharTokenizer | BPETokenizer, text: str) -> dict:
     """Returns what the page computes with, as JSON can hold it.
 
     Weights are float16 in base64; a matrix that is the embedding's equal is left out.
     Raises ValueError for a weight that is not finite in float16.
     """
-    config = model.config
+    # The weights, one after the other.
     weights = model.state_dict()
     if torch.equal(weights["unembedding.weight"], weights["embedding.weight"]):
         del weights["unembedding.weight"]
     numbers = torch.cat([x.detach().cpu().flatten() for x in weights.values()]).half()
     if not numbers.isfinite().all():
         raise ValueError("a weight is not finite in float16, whose largest is 65,504")
-
     data = numbers.numpy().astype("<f2").tobytes()
-    slopes = alibi_slopes(config.n_heads) * (config.positions == "alibi")
+
+    # The configuration, and what follows from it.
+    config = dict(vars(model.config))
+    config["eps"] = model.norm.eps
+    config["slopes"] = [0.0] * model.config.n_heads
+    if model.config.positions == "alibi":
+        config["slopes"] = alibi_slopes(model.config.n_heads).tolist()
+
+    # The tokenizer has one of these.
+    characters = None
+    merges = []
+    if isinstance(tokenizer, CharTokenizer):
+        characters = tokenizer.characters
+    else:
+        merges = [*tokenizer.ranks]
+
     return {
-        "config": vars(config) | {"eps": model.norm.eps, "slopes": slopes.tolist()},
+        "config": config,
         "text": text,
-        "characters": getattr(tokenizer, "characters", None),
-        "merges": [*getattr(tokenizer, "ranks", ())],
+        "characters": characters,
+        "merges": merges,
         "sizes": {name: x.numel() for name, x in weights.items()},
         "adler32": zlib.adler32(data),
         "weights": base64.b64encode(data).decode(),
     }
 
 
-def page(model, tokenizer, text: str = TEXT, chapters: str | None = None) -> str:
-    """Returns the whole page as HTML; `chapters`, as "notebooks/{}.html", links there.
+def page(
+    model: GPT,
+    tokenizer: CharTokenizer | BPETokenizer,
+    text: str = TEXT,
+    chapters: str | None = None,
+) -> str:
+    """Returns the whole page as HTML.
 
-    Raises ValueError for a model that does not fit, and a text it can't read.
+    With `chapters`, such as "notebooks/{}.html", it links there. Raises ValueError for
+    a model that does not fit, and a text it can't read.
     """
     check_fits(model, tokenizer)
     tokens = check_text(tokenizer, text)
     data = json.dumps(contents(model, tokenizer, text)).replace("<", r"\u003c")
     check_answers(model, tokens)
 
+    # One file of all parts.
     html = (FOLDER / "page.html").read_text("utf-8")
     for name in re.findall(r"@(\w+\.\w+)@", html):
         html = html.replace(f"@{name}@", (FOLDER / name).read_text("utf-8"))
 
-    # The site shows the page in a frame, which a link should leave.
-    to = '<a target="_top" href="{}">{}</a>'
-    link = to.format(chapters.format(r"\1"), r"\2") if chapters else r"\2"
+    # Chapters are linked, or only named.
+    link = r"\2"
+    if chapters:
+        address = chapters.format(r"\1")
+        # The site shows the page in a frame, which a link should leave.
+        link = rf'<a target="_top" href="{address}">\2</a>'
     html = re.sub(r'<a href="(\d\d_\w+)">(.*?)</a>', f"<small>{link}</small>", html)
 
     config = model.config
@@ -170,23 +201,28 @@ def page(model, tokenizer, text: str = TEXT, chapters: str | None = None) -> str
 
 
 @torch.no_grad()
-def last_pattern(model: GPT, tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the mean of the last block's heads (t s), and what follows' chances (v).
+def last_pattern(model: GPT, tokens: list[int]) -> tuple[Tensor, Tensor]:
+    """Returns the mean of the last block's heads (t s), and the next's chances (v).
 
     Both on the CPU in float32.
     """
     copy = plain_copy(model, "explicit").cpu().float()
-    seen = []
-    pattern = copy.blocks[-1].attention.pattern
-    pattern.register_forward_hook(lambda *x: seen.append(x[-1][0]))
-    chances = copy(torch.tensor([tokens]), last=-1)[0].softmax(-1)
-    return seen[0].mean(0), chances
+    patterns = []
+
+    def note(part: nn.Module, inputs: tuple, weights: Tensor) -> None:
+        patterns.append(weights)  # (b h t s)
+
+    copy.blocks[-1].attention.pattern.register_forward_hook(note)
+    logits = copy(torch.tensor([tokens]), last=-1)
+    return patterns[0][0].mean(0), logits[0].softmax(-1)
 
 
 class Page:
     """A page in a file; a notebook shows a picture of the model, and opens the page."""
 
-    def __init__(self, path: Path, model: GPT, tokenizer, text: str):
+    def __init__(
+        self, path: Path, model: GPT, tokenizer: CharTokenizer | BPETokenizer, text: str
+    ):
         self.path = path
         self.model = model
         self.tokenizer = tokenizer
@@ -201,10 +237,13 @@ class Page:
         weights, chances = last_pattern(self.model, tokens)
         best = chances.argsort()[-8:]
 
+        # Left, who attends to whom.
         _, (left, right) = plots.plt.subplots(1, 2, figsize=(10, 4.5))
         pieces = [decode([token]) for token in tokens[-24:]]
         plots.plot_attention(weights[-24:, -24:], pieces, "The last block", left)
-        # At numbers: two tokens may look the same. Their text is never a formula.
+
+        # Right, what comes next. The bars stand at numbers, since two tokens may look
+        # the same; a token's text is never a formula.
         right.barh(range(len(best)), chances[best].tolist())
         labels = [repr(decode([token])) for token in best.tolist()]
         right.set_yticks(range(len(best)), labels, parse_math=False)
@@ -216,11 +255,17 @@ class Page:
         plots.display({"text/html": frame, "text/plain": path}, raw=True)
 
 
-def explore(model, tokenizer, text: str = TEXT, path: Path | str = OUT) -> Page:
+def explore(
+    model: GPT,
+    tokenizer: CharTokenizer | BPETokenizer,
+    text: str = TEXT,
+    path: Path | str = OUT,
+) -> Page:
     """Writes the model's page to `path`: in whole, or the file stays as it was.
 
-    Raises ValueError for a model that does not fit: the page shows a pre-norm GPT of at
-    most 5,000,000 weights, with a CharTokenizer or a BPETokenizer of 2,048 tokens.
+    Returns the page, which a notebook shows. Chapters 02, 05 and 06. Raises ValueError
+    for a model that does not fit: the page shows a pre-norm GPT of at most 5,000,000
+    weights, with a CharTokenizer or a BPETokenizer of 2,048 tokens.
     """
     html = page(model, tokenizer, text)
     path = Path(path)
@@ -233,6 +278,7 @@ def load_model(path: Path) -> GPT:
 
     Raises ValueError for one that is damaged or of no GPT.
     """
+    # Its configuration.
     tensors, about = read_checkpoint(path)
     names = [field.name for field in fields(GPTConfig)]
     for name in names:
@@ -240,6 +286,7 @@ def load_model(path: Path) -> GPT:
             raise ValueError(f"{path} holds another model than a GPT: it has no {name}")
     config = GPTConfig(**{name: about["model"][name] for name in names})
 
+    # Its weights.
     prefix = "model."
     weights = {
         name.removeprefix(prefix): x
@@ -247,16 +294,12 @@ def load_model(path: Path) -> GPT:
         if name.startswith(prefix)
     }
     shapes = {name: x.shape for name, x in weights.items()}
-    with torch.device("meta"):
-        plain = {name: x.shape for name, x in GPT(config).state_dict().items()}
-    if shapes != plain:
-        different = sorted(
-            name
-            for name in shapes.keys() | plain.keys()
-            if shapes.get(name) != plain.get(name)
-        )
-        raise ValueError(f"{path} holds another model than a GPT: see {different[0]}")
+    plain = plain_shapes(config)
+    for name in sorted(shapes.keys() | plain.keys()):
+        if shapes.get(name) != plain.get(name):
+            raise ValueError(f"{path} holds another model than a GPT: see {name}")
 
+    # A model may have been untied after it was made.
     same = torch.equal(weights["unembedding.weight"], weights["embedding.weight"])
     model = GPT(replace(config, tie_embeddings=config.tie_embeddings and same))
     model.load_state_dict(weights)
@@ -270,6 +313,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--text", default=TEXT, help="to begin with")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)
+
     trained = CACHE / "fast.safetensors"
     try:
         # What can't be had is found before a training, not after it.
@@ -289,6 +333,7 @@ def main(arguments: list[str] | None = None) -> None:
         if not options.checkpoint and trained.exists():
             print(f"run it again to go on from {trained}", file=sys.stderr)
         sys.exit(130)
+
     print(f"{options.out}: {size / 1e6:.1f} MB, for any browser")
     if os.environ.get("DISPLAY") or sys.platform in ("darwin", "win32"):
         webbrowser.open(options.out.resolve().as_uri())

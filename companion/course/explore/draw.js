@@ -48,33 +48,34 @@ function heat(l, h) { // a head's pattern as a picture; the shade is the weight'
   return canvas.toDataURL();
 }
 
-function draw_vectors({ o, t, l, h, d, shared, record: { token, embedding, position }, here }) {
+function draw_vectors({ config, t, l, h, d, shared, record, here }) {
+  const { token, embedding, position } = record;
   const { x, normed, queries, keys, values, between, hidden, after } = here;
-  const turned = o.positions === "rotary" ? ", turned by its position" : "";
+  const turned = config.positions === "rotary" ? ", turned by its position" : "";
   const hand = a => `<svg viewBox="-1.1 -1.1 2.2 2.2" fill="none" stroke="var(--plus)"
     stroke-width=".1"><circle r="1"/><path d="M0 0L${Math.cos(a)} ${-Math.sin(a)}"/></svg>`;
   const hands = `<div class="strip" tabindex="0" data-tip="hands (${d / 2}) · features i and i + d/2
     of a head are turned by t · base^(−2i/d) radians"><b>position ${t}</b><p>${each(d / 2, i =>
-      hand(angle(t, i, d, o.rotary_base)))}</p></div>`;
-  const slopes = o.slopes.map(slope => -slope), alibi = o.positions === "alibi";
+      hand(angle(t, i, d, config.rotary_base)))}</p></div>`;
+  const slopes = config.slopes.map(slope => -slope), alibi = config.positions === "alibi";
   put("embedding", strip("embedding", `token ${plain(token)}`, embedding,
     `row ${token} of the embedding (v c)`) + (turned ? hands : alibi
     ? strip("position", "ALiBi", slopes, "added to each head's scores for a token of distance")
     : strip("position", `position ${t}`, position, "added to the embedding")));
   const norm = { rms: "x / √(mean x² + ε) · gain", layer: "(x − mean) / √(var + ε) · gain + bias" };
   put("norm", strip("x", "residual stream", x, `what came into block ${l + 1}`)
-    + strip("normed", "norm", normed, norm[o.norm]));
+    + strip("normed", "norm", normed, norm[config.norm]));
   put("vectors", strip("query", "query", queries[h], `Wq · norm${turned}: what it asks`)
     + strip("key", "key", keys[shared], `Wk · norm${turned}: how it is found`)
     + strip("value", "value", values[shared], "Wv · norm: what it has to say"));
   const lengths = [x, between, after].map(length), most = Math.max(...lengths);
-  put("hidden", strip("hidden", "activations", hidden, `${o.activation}(W · norm)`)
+  put("hidden", strip("hidden", "activations", hidden, `${config.activation}(W · norm)`)
     + "<p>How long is the residual stream?</p>" + ["before", "after attention", "after both"]
       .map((name, i) => bar(name, lengths[i] / most, fixed(lengths[i]))).join(""));
 }
-function draw_attention({ o, t, l, h, d, n, shared, here: { queries, weights, heads } }) {
+function draw_attention({ config, t, l, h, d, n, shared, here: { queries, weights, heads } }) {
   const all = records.map(r => r.blocks[l].keys[shared]), of = s => show(records[s].token);
-  const seen = attend(queries[h], all, t, o.slopes[h]), scaled = `÷ √${d}`;
+  const seen = attend(queries[h], all, t, config.slopes[h]), scaled = `÷ √${d}`;
   const rows = [["query · key", seen.products], [scaled, seen.scores], ["mask", seen.masked],
     ["softmax", seen.weights]].slice(0, state.unfold + 1);
   put("unfold", choice("unfold", ["scores", "scale_embeddings", "masked", "softmax"]));
@@ -85,7 +86,7 @@ function draw_attention({ o, t, l, h, d, n, shared, here: { queries, weights, he
     </table></div>`);
   const scroll = $("steps").firstChild;
   scroll.scrollLeft = (t + 5) * scroll.scrollWidth / (n + 2) - scroll.clientWidth;
-  const best = ranked(weights[h])[0], alone = new Float32Array(o.d_model);
+  const best = ranked(weights[h])[0], alone = new Float32Array(config.d_model);
   alone.set(heads.slice(h * d, h * d + d), h * d);
   const adds = linear({ weight: model.blocks[l].attention.to_output.weight }, alone);
   const said = `Token ${t + 1}, ${of(t)}, looks most at token ${best + 1}, ${of(best)}: ${
@@ -97,10 +98,11 @@ function draw_attention({ o, t, l, h, d, n, shared, here: { queries, weights, he
     fill="none" stroke="var(--minus)" stroke-width=".15"/></svg><p>${said}</p>`
     + strip("adds", "this head adds", adds, "Wo · (weights · values)"));
 }
-function draw_heads({ o, t }) {
-  $("heads").style.setProperty("--n", o.n_heads);
-  put("heads", each(o.n_layers * o.n_heads, i => {
-    const l = Math.floor(i / o.n_heads), h = i % o.n_heads, off = silenced.has(`${l}.${h}`);
+function draw_heads({ config, t }) {
+  $("heads").style.setProperty("--n", config.n_heads);
+  put("heads", each(config.n_layers * config.n_heads, i => {
+    const l = Math.floor(i / config.n_heads), h = i % config.n_heads;
+    const off = silenced.has(`${l}.${h}`);
     return `<button data-head="${l}.${h}" data-key="${l}.${h}" aria-pressed="${off}" data-tip="
       weights (t s) of block ${l + 1}, head ${h + 1} · silent, its columns of Wo are 0"><img alt=""
       src="${heat(l, h)}"><span>${l + 1}.${h + 1}${off ? " silent" : ""}</span></button>`;
@@ -133,7 +135,7 @@ function run(tokens, silent, past) { // a record for each token; what `past` has
   return all;
 }
 function draw(at = state.token) { // compute what is new, and draw all
-  const o = model.config, room = Math.min(o.context_length, 256), n = tokens.length;
+  const config = model.config, room = Math.min(config.context_length, 256), n = tokens.length;
   const last = tokens.slice(-room), t = state.token = Math.min(at, last.length - 1);
   whole = run(last, new Set(), whole);
   records = silenced.size ? run(last, silenced, records) : whole;
@@ -142,8 +144,10 @@ function draw(at = state.token) { // compute what is new, and draw all
     : n > room ? `${n} tokens are more than fit: the model sees the last ${room}.` : "";
   if (!n) return;
   const { block: l, head: h } = state, record = records[t], here = record.blocks[l];
-  const d = o.d_model / o.n_heads, shared = Math.floor(h * here.keys.length / o.n_heads);
-  const all = { o, t, l, h, d, n: records.length, shared, record, here }, nats = surprises(records);
+  const d = config.d_model / config.n_heads;
+  const shared = Math.floor(h * here.keys.length / config.n_heads);
+  const all = { config, t, l, h, d, n: records.length, shared, record, here };
+  const nats = surprises(records);
   put("chips", choice("token", records.map(r => show(r.token)), [0, ...nats.map(x => x / 6)])
     + `<p>A bar is a token's <b>surprise</b>: ${t ? fixed(nats[t - 1]) : "none"} for the chosen one,
     in the mean <b>${fixed(mean(nats))} nats</b> = ${fixed(mean(nats) / Math.LN2)} bits.</p>`);
@@ -173,9 +177,10 @@ function write() {
 addEventListener("DOMContentLoaded", () => {
   const data = JSON.parse($("model").textContent), say = words => $("caption").textContent = words;
   [model, words] = [read(data), tokenizer(data)];
-  const count = n => Array.from({ length: n }, (_, i) => i + 1), o = model.config;
-  $("choice").innerHTML = choice("block", count(o.n_layers)) + choice("head", count(o.n_heads));
-  state.k = $("k").max = $("k").value = o.d_vocab;
+  const count = n => Array.from({ length: n }, (_, i) => i + 1), config = model.config;
+  $("choice").innerHTML = choice("block", count(config.n_layers))
+    + choice("head", count(config.n_heads));
+  state.k = $("k").max = $("k").value = config.d_vocab;
   addEventListener("input", ({ target: { id, name, value, dataset: { key } } }) => {
     if (id === "box") return type(value);
     if (name in state) return state[name] = +value, draw();
