@@ -2,8 +2,9 @@
 
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,77 +18,100 @@ def set_default_device(device: torch.device) -> None:
 
 
 def deterministic() -> tuple[bool, bool]:
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    return torch.are_deterministic_algorithms_enabled(), warn_only
+    """Whether algorithms are deterministic, and whether others are only warned of."""
+    enabled = torch.are_deterministic_algorithms_enabled()
+    return enabled, torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 def set_deterministic(flags: tuple[bool, bool]) -> None:
-    torch.use_deterministic_algorithms(flags[0], warn_only=flags[1])
+    """Put back what `deterministic` has returned."""
+    enabled, warn_only = flags
+    torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
 
 
-# What it does to everybody: the words, how one looks, and how it is put back.
-GLOBAL = (
-    (
+def all_warnings_ignored() -> bool:
+    return ALL_IGNORED in warnings.filters
+
+
+def leave_to_catch_warnings(ignored: bool) -> None:
+    """Nothing: `catch_warnings` puts the filters back."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What holds for everybody: how it is read and put back.
+
+    `words` say what an answer does that leaves another value.
+    """
+
+    words: str
+    read: Callable
+    put_back: Callable
+
+
+SETTINGS = (
+    Setting(
         "leaves gradients switched off for everybody: use a context,"
         " `with torch.no_grad():`",
         torch.is_grad_enabled,
         torch.set_grad_enabled,
     ),
-    (
+    Setting(
         "leaves another default dtype for everybody: give the dtype where a tensor is"
         " made",
         torch.get_default_dtype,
         torch.set_default_dtype,
     ),
-    (
+    Setting(
         "leaves another default device for everybody: give the device where a tensor"
         " is made",
         torch.get_default_device,
         set_default_device,
     ),
-    (
+    Setting(
         "leaves another number of threads for everybody: put it back",
         torch.get_num_threads,
         torch.set_num_threads,
     ),
-    (
+    Setting(
         "leaves deterministic algorithms switched on or off for everybody: put it back",
         deterministic,
         set_deterministic,
     ),
-    (
+    Setting(
         "leaves products of matrices less exact, or more, for everybody: put it back",
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
     ),
-    (
+    Setting(
         "leaves PyTorch looking for anomalies for everybody: use"
         " `with torch.autograd.detect_anomaly():`",
         torch.is_anomaly_enabled,
         torch.autograd.set_detect_anomaly,
     ),
-    (
+    Setting(
         "leaves all warnings switched off for everybody: use"
         " `with warnings.catch_warnings():`",
-        lambda: ALL_IGNORED in warnings.filters,
-        lambda before: None,  # `catch_warnings` puts them back
+        all_warnings_ignored,
+        leave_to_catch_warnings,
     ),
 )
 
 
-def handed_over(x, depth: int = 4) -> tuple[list[Tensor], list[nn.Module]]:
+def handed_over(x: object, depth: int = 4) -> tuple[list[Tensor], list[nn.Module]]:
     """The tensors and the modules, with all their parts, among what is handed over."""
-    tensors, modules = [], []
     if isinstance(x, Tensor):
-        tensors.append(x)
-    elif isinstance(x, nn.Module):
-        tensors += x.parameters()
-        modules += x.modules()
-    elif isinstance(x, list | tuple | dict) and depth:
+        return [x], []
+    if isinstance(x, nn.Module):
+        return list(x.parameters()), list(x.modules())
+
+    tensors = []
+    modules = []
+    if isinstance(x, list | tuple | dict) and depth:
         for part in x.values() if isinstance(x, dict) else x:
-            found = handed_over(part, depth - 1)
-            tensors += found[0]
-            modules += found[1]
+            tensors_within, modules_within = handed_over(part, depth - 1)
+            tensors += tensors_within
+            modules += modules_within
     return tensors, modules
 
 
@@ -98,25 +122,26 @@ def contained(arguments: tuple, effects: list[str]) -> Iterator[None]:
     Random numbers go on afterwards as if none had been drawn, which needs no name.
     """
     tensors, modules = handed_over(arguments)
-    needed = [x.requires_grad for x in tensors]
+    needs_gradient = [x.requires_grad for x in tensors]
     training = [module.training for module in modules]
-    before = [get() for _, get, _ in GLOBAL]
-    state = random.getstate()
+    before = [setting.read() for setting in SETTINGS]
+    random_state = random.getstate()
 
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             try:
                 yield
             finally:
-                after = [get() for _, get, _ in GLOBAL]
+                # Read while the filters of warnings are still the answer's.
+                after = [setting.read() for setting in SETTINGS]
     finally:
-        random.setstate(state)
-        for (words, _, put_back), old, new in zip(GLOBAL, before, after, strict=True):
+        random.setstate(random_state)
+        for setting, old, new in zip(SETTINGS, before, after, strict=True):
             if old != new:
-                put_back(old)
-                effects.append(words)
+                setting.put_back(old)
+                effects.append(setting.words)
 
-    if [x.requires_grad for x in tensors] != needed:
+    if [x.requires_grad for x in tensors] != needs_gradient:
         effects.append(
             "leaves `requires_grad` changed in what it was given: put it back, or work"
             " on a copy"

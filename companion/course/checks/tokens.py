@@ -1,128 +1,246 @@
 """Checks of chapter 00."""
 
 import re
+from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from ...text.tokenizers import BPETokenizer
 from .compare import Mistake, compare, stops
 
 
-def decode(answer) -> None:
+def decode(answer: Callable) -> None:
     """`answer(vocabulary, tokens)`: the text of the tokens, U+FFFD for broken bytes."""
 
-    def right(v, ids, *how):
-        return b"".join(v[i] for i in ids).decode(*(how or ("utf-8", "replace")))
+    def right(vocabulary: dict, tokens: list) -> str:
+        return joined(vocabulary, tokens).decode(errors="replace")
 
-    lists = [(98, 97), (256, 110)], [(98, 97)], [(0xC3, 0xA9)]
-    two, one, accent = (BPETokenizer(merges).vocabulary for merges in lists)
-    cases = [(two, [257, 0xC3, 0xA9]), (one, [97, 0xC3, 98, 256]), (accent, [97, 256])]
-    cases += [(one[:256], [*"🦉!".encode()]), (one, [256, 98, 0xC3])]
-    cases += [(two, [0xC3, 0xA9, 0xC3]), (two, [*"é🦉".encode()][:5])]
-    cases += [(two, [32, 195, 195, 10])]
-    cases += [(two, [0xEF, 0xBB, 0xBF, 0, 13, 10, *(5 * [257, 110, 256])])]
-    compare(answer, right, cases, {
-        "half characters break: join the bytes of all tokens first":
-            lambda v, ids: "".join(v[i].decode(errors="replace") for i in ids),
-        "half characters vanish: join the bytes of all tokens first":
-            lambda v, ids: "".join(v[i].decode(errors="ignore") for i in ids),
-        "broken bytes vanish: show them as U+FFFD":
-            lambda v, ids: right(v, ids, "utf-8", "ignore"),
-        "é is shown as broken: it is not ASCII, but UTF-8":
-            lambda v, ids: right(v, ids, "ascii", "replace"),
-        "each byte became a sign of its own: the bytes are UTF-8":
-            lambda v, ids: right(v, ids, "latin-1"),
-        "tokens are no characters: look them up": lambda v, ids: "".join(map(chr, ids)),
-        "broken bytes stop it: replace them": lambda v, ids: right(v, ids, "utf-8"),
-        "half characters stop it: join the bytes of all tokens first":
-            lambda v, ids: "".join(v[i].decode() for i in ids),
-        "a number above 255 is no byte: look it up":
-            stops(ValueError, "must be in range(0, 256)"),
-    }, "decode: first all bytes, then the characters")  # fmt: skip
+    def joined(vocabulary: dict, tokens: list) -> bytes:
+        return b"".join(vocabulary[token] for token in tokens)
+
+    def one_by_one(vocabulary: dict, tokens: list) -> str:
+        return "".join(vocabulary[token].decode(errors="replace") for token in tokens)
+
+    def one_by_one_without_halves(vocabulary: dict, tokens: list) -> str:
+        return "".join(vocabulary[token].decode(errors="ignore") for token in tokens)
+
+    def one_by_one_or_stop(vocabulary: dict, tokens: list) -> str:
+        return "".join(vocabulary[token].decode() for token in tokens)
+
+    def without_broken_bytes(vocabulary: dict, tokens: list) -> str:
+        return joined(vocabulary, tokens).decode(errors="ignore")
+
+    def ascii_alone(vocabulary: dict, tokens: list) -> str:
+        return joined(vocabulary, tokens).decode("ascii", errors="replace")
+
+    def each_byte(vocabulary: dict, tokens: list) -> str:
+        return joined(vocabulary, tokens).decode("latin-1")
+
+    def tokens_as_characters(vocabulary: dict, tokens: list) -> str:
+        return "".join(chr(token) for token in tokens)
+
+    def not_replaced(vocabulary: dict, tokens: list) -> str:
+        return joined(vocabulary, tokens).decode()
+
+    mistakes = {
+        "half characters break: join the bytes of all tokens first": one_by_one,
+        "half characters vanish: join the bytes of all tokens first": (
+            one_by_one_without_halves
+        ),
+        "broken bytes vanish: show them as U+FFFD": without_broken_bytes,
+        "é is shown as broken: it is not ASCII, but UTF-8": ascii_alone,
+        "each byte became a sign of its own: the bytes are UTF-8": each_byte,
+        "tokens are no characters: look them up": tokens_as_characters,
+        "broken bytes stop it: replace them": not_replaced,
+        "half characters stop it: join the bytes of all tokens first": (
+            one_by_one_or_stop
+        ),
+        "a number above 255 is no byte: look it up": stops(
+            ValueError, "must be in range(0, 256)"
+        ),
+    }
+
+    two_merges = BPETokenizer([(98, 97), (256, 110)]).vocabulary
+    one_merge = BPETokenizer([(98, 97)]).vocabulary
+    accent = BPETokenizer([(0xC3, 0xA9)]).vocabulary
+    bytes_alone = one_merge[:256]
+    cases = [
+        (two_merges, [257, 0xC3, 0xA9]),
+        (one_merge, [97, 0xC3, 98, 256]),
+        (accent, [97, 256]),
+        (bytes_alone, list("🦉!".encode())),
+        (one_merge, [256, 98, 0xC3]),
+        (two_merges, [0xC3, 0xA9, 0xC3]),
+        (two_merges, list("é🦉".encode())[:5]),
+        (two_merges, [32, 195, 195, 10]),
+        (two_merges, [0xEF, 0xBB, 0xBF, 0, 13, 10, *(5 * [257, 110, 256])]),
+    ]
+    praise = "decode: first all bytes, then the characters"
+    compare(answer, right, cases, mistakes, praise)
 
 
-def windows(answer) -> None:
+def windows(answer: Callable) -> None:
     """`answer(tokens, context_length)`: consecutive inputs (b t) and targets (b t)."""
 
-    def right(tokens, n, step=0, size=1, of=lambda x, y: (x, y)):
-        found = tokens.unfold(0, n + size, step or n)
-        return of(found[:, :-1], found[:, 1:])
+    def right(tokens: Tensor, context_length: int) -> tuple[Tensor, Tensor]:
+        n = (len(tokens) - 1) // context_length * context_length
+        inputs = tokens[:n]
+        targets = tokens[1 : n + 1]
+        return inputs.view(-1, context_length), targets.view(-1, context_length)
 
-    def with_the_rest(tokens, n):
+    def targets_are_inputs(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        inputs, _ = right(tokens, n)
+        return inputs, inputs
+
+    def targets_one_larger(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        inputs, _ = right(tokens, n)
+        return inputs, inputs + 1
+
+    def targets_one_window_on(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        whole_windows = tokens.unfold(0, n, n)
+        return whole_windows[:-1], whole_windows[1:]
+
+    def targets_first(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        inputs, targets = right(tokens, n)
+        return targets, inputs
+
+    def targets_rolled(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        inputs, _ = right(tokens, n)
+        return inputs, inputs.roll(-1, -1)
+
+    def token_left_out_between(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        longer_windows = tokens.unfold(0, n + 1, n + 1)
+        return longer_windows[:, :-1], longer_windows[:, 1:]
+
+    def overlapping(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        longer_windows = tokens.unfold(0, n + 1, 1)
+        return longer_windows[:, :-1], longer_windows[:, 1:]
+
+    def one_token_short(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        whole_windows = tokens.unfold(0, n, n)
+        return whole_windows[:, :-1], whole_windows[:, 1:]
+
+    def without_last_token(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        longer_windows = tokens[:-1].unfold(0, n + 1, n)
+        return longer_windows[:, :-1], longer_windows[:, 1:]
+
+    def with_the_rest(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
         return tokens[:-1].view(-1, n), tokens[1:].view(-1, n)
 
-    def with_all_targets(tokens, n):
+    def with_all_targets(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
         end = len(tokens) // n * n
         return tokens[:end].view(-1, n), tokens[1:].view(-1, n)
 
-    def without_the_last_target(tokens, n):
+    def without_the_last_target(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
         end = len(tokens) // n * n
         return tokens[:end].view(-1, n), tokens[1 : end + 1].view(-1, n)
 
-    sizes = (13, 4), (12, 3), (22, 5)
-    cases = [(torch.arange(1, 1 + size) * 7 % 31, n) for size, n in sizes]
-    # Tokens that come again, a single window, and windows of one token.
-    cases += [(torch.arange(17) ** 2 % 5, 4), (torch.arange(7), 5)]
-    cases += [(torch.tensor([4, 4, 2, 9]), 1)]
-    compare(answer, right, cases, {
-        "the targets are the inputs: shift them by one": {"of": lambda x, y: (x, x)},
-        "a target is the next token, not input + 1": {"of": lambda x, y: (x, x + 1)},
-        "the targets are the next window: shift by one token, not by n":
-            lambda x, n: (x.unfold(0, n, n)[:-1], x.unfold(0, n, n)[1:]),
-        "targets come after inputs: shift the other way": {"of": lambda x, y: (y, x)},
-        "the last target of a window is its own first token, not the token after it":
-            {"of": lambda x, y: (x, x.roll(-1, -1))},
+    mistakes = {
+        "the targets are the inputs: shift them by one": targets_are_inputs,
+        "a target is the next token, not input + 1": targets_one_larger,
+        "the targets are the next window: shift by one token, not by n": (
+            targets_one_window_on
+        ),
+        "targets come after inputs: shift the other way": targets_first,
+        "the last target of a window is its own first token, not the token after it": (
+            targets_rolled
+        ),
         "each later window's first token is never predicted: windows of n + 1 tokens"
-        " overlap by one": lambda x, n: right(x, n, n + 1),
-        "windows overlap: start each context_length later": {"step": 1},
-        "a window needs n + 1 tokens: cut 1 more": {"size": 0},
-        "a full window is left out: n + 1 are enough": lambda x, n: right(x[:-1], n),
+        " overlap by one": token_left_out_between,
+        "windows overlap: start each context_length later": overlapping,
+        "a window needs n + 1 tokens: cut 1 more": one_token_short,
+        "a full window is left out: n + 1 are enough": without_last_token,
         "the rest that fills no window is to be dropped": with_the_rest,
-        "cut the targets like the inputs, and leave a token for the last of them":
-            with_all_targets,
+        "cut the targets like the inputs, and leave a token for the last of them": (
+            with_all_targets
+        ),
         "where the last window is full, its last target is missing: leave a token for"
         " it": without_the_last_target,
-    }, "windows: no gap and no overlap in what is predicted")  # fmt: skip
+    }
+
+    def case(size: int, context_length: int) -> tuple[Tensor, int]:
+        return torch.arange(1, 1 + size) * 7 % 31, context_length
+
+    cases = [
+        case(13, 4),
+        case(12, 3),
+        case(22, 5),
+        # Tokens that come again, a single window, and windows of one token.
+        (torch.arange(17) ** 2 % 5, 4),
+        (torch.arange(7), 5),
+        (torch.tensor([4, 4, 2, 9]), 1),
+    ]
+    praise = "windows: no gap and no overlap in what is predicted"
+    compare(answer, right, cases, mistakes, praise)
 
 
-def pieces(answer) -> None:
+def pieces(answer: Callable) -> None:
     """`answer(text)`: whole words, with at most one space in front, and white space."""
 
-    def only(pattern):
-        return lambda text: re.findall(pattern, text)
+    def right(text: str) -> list[str]:
+        return re.findall(r" ?[^ \n]+|[ \n]+", text)
 
-    def moved(text):
-        parts = re.findall(r"( *)([^ ]+)", text)
-        return [x for s, word in parts for x in (s[:1] + word, s[1:]) if x]
+    def surplus_spaces_behind(text: str) -> list[str]:
+        parts = []
+        for spaces, word in re.findall(r"( *)([^ ]+)", text):
+            parts += [spaces[:1] + word, spaces[1:]]
+        return [part for part in parts if part]
 
-    def judged(answer, text):
+    def without_last_spaces(text: str) -> list[str]:
+        return re.findall(r" ?[^ \n]+|[ \n]+(?=[^ \n])", text)
+
+    mistakes = {
+        "spaces are lost: str.split() throws them away": str.split,
+        "spaces are lost: str.split(' ') throws them away": (
+            lambda text: text.split(" ")
+        ),
+        "a space moved from before its word to after it: surplus spaces first": (
+            surplus_spaces_behind
+        ),
+        "the spaces at the end are lost": without_last_spaces,
+        "spaces are lost: only one in front of each word is kept": (
+            lambda text: re.findall(r" ?[^ \n]+", text)
+        ),
+        "line breaks are lost: they are white space, too": (
+            lambda text: re.findall(r" ?[^ \n]+| +", text)
+        ),
+    }
+
+    def judged(answer: Callable, text: str) -> object:
         """`right(text)` in place of any other good cut; white space may be cut."""
-        found = answer(text)
-        texts_only = isinstance(found, list | tuple) and all(
-            isinstance(x, str) for x in found
-        )
-        if not texts_only:
-            return found
-        if gone := sorted({*text} - {*"".join(found)} - {*" \n\t"}):
-            rule = "" if gone[0].isalnum() else ": the signs stay with the words"
-            raise Mistake(f"{gone[0]!r} is lost{rule}")
-        if "".join(found) != text or not text:
-            return found
-        for piece in found:
-            if not re.fullmatch(r" ?[^ \n]+|\s+", piece):
-                raise Mistake(f"{piece!r} is neither a word nor a run of white space")
-        if " ".join(found).split() != text.split():
+        parts = answer(text)
+        is_list = isinstance(parts, list | tuple)
+        if not is_list or not all(isinstance(part, str) for part in parts):
+            return parts
+
+        whole = "".join(parts)
+        lost = set(text) - set(whole) - set(" \n\t")
+        if lost:
+            first = min(lost)
+            rule = "" if first.isalnum() else ": the signs stay with the words"
+            raise Mistake(f"{first!r} is lost{rule}")
+
+        if whole != text or not text:
+            return parts
+        for part in parts:
+            if not re.fullmatch(r" ?[^ \n]+|\s+", part):
+                raise Mistake(f"{part!r} is neither a word nor a run of white space")
+        if " ".join(parts).split() != text.split():
             raise Mistake("words are cut: each is to stay whole, with its signs")
         return right(text)
 
-    right = only(r" ?[^ \n]+|[ \n]+")
-    texts = "Hello World.", "  Hello World.", "a\n\n  b  ", "a   b"
-    more = "But, soft!\nWhat's  'tis -- 1?", "ROMEO: café; (so)\t🦉", "", "   ", "\nA\n"
-    compare(answer, right, [(text,) for text in texts + more], {
-        "spaces are lost: str.split() throws them away": str.split,
-        "spaces are lost: str.split(' ') throws them away": lambda x: x.split(" "),
-        "a space moved from before its word to after it: surplus spaces first": moved,
-        "the spaces at the end are lost": only(r" ?[^ \n]+|[ \n]+(?=[^ \n])"),
-        "spaces are lost: only one in front of each word is kept": only(r" ?[^ \n]+"),
-        "line breaks are lost: they are white space, too": only(r" ?[^ \n]+| +"),
-    }, "pieces: put together, they are the text", judged)  # fmt: skip
+    texts = [
+        "Hello World.",
+        "  Hello World.",
+        "a\n\n  b  ",
+        "a   b",
+        "But, soft!\nWhat's  'tis -- 1?",
+        "ROMEO: café; (so)\t🦉",
+        "",
+        "   ",
+        "\nA\n",
+    ]
+    cases = [(text,) for text in texts]
+    praise = "pieces: put together, they are the text"
+    compare(answer, right, cases, mistakes, praise, judged)

@@ -1,5 +1,7 @@
 """What an answer does beside what it gives."""
 
+from collections.abc import Callable, Sequence
+
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -7,13 +9,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 class Watch(TorchDispatchMode):
     """Within it `made` gets every tensor that is made, with the operation's name."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.made: list[tuple[str, Tensor]] = []
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        found = function(*args, **(kwargs or {}))
-        tensors = found if isinstance(found, tuple | list) else [found]
-        named = ((function._opname, x) for x in tensors)
-        self.made += [pair for pair in named if isinstance(pair[1], Tensor)]
-        return found
+    def __torch_dispatch__(
+        self,
+        function: Callable,
+        types: Sequence[type],
+        args: tuple = (),
+        kwargs: dict | None = None,
+    ) -> object:
+        result = function(*args, **(kwargs or {}))
+        parts = result if isinstance(result, tuple | list) else [result]
+        for part in parts:
+            if isinstance(part, Tensor):
+                self.made.append((function._opname, part))
+        return result

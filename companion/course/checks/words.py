@@ -14,17 +14,21 @@ from torch import Tensor
 MOST = 10_000  # things in an answer
 
 
-def listed(x, depth: int = 4):
+def listed(x: object, depth: int = 4) -> object:
     """A list in place of whatever gives things in order: a generator, a `range`, ...
 
     An array of NumPy's becomes one of numbers or of texts; a tensor stays.
+    Raises TooMany.
     """
     if hasattr(x, "tolist") and not isinstance(x, Tensor):
         return x.tolist()
+
     is_plain = isinstance(x, list | tuple | str | bytes | bytearray)
-    if is_plain or not isinstance(x, Iterator | Sequence | MappingView) or not depth:
+    in_order = isinstance(x, Iterator | Sequence | MappingView)
+    if is_plain or not in_order or not depth:
         return x
-    parts = [*islice(x, MOST + 1)]
+
+    parts = list(islice(x, MOST + 1))
     if len(parts) > MOST:
         raise TooMany(parts)
     return [listed(part, depth - 1) for part in parts]
@@ -38,7 +42,7 @@ class TooMany(Exception):
         super().__init__(f"{first}, ...], more than {MOST:,} things")
 
 
-def unreadable(x, depth: int = 4) -> str | None:
+def unreadable(x: object, depth: int = 4) -> str | None:
     """What it is of which the numbers can't be read, in words, or None."""
     if isinstance(x, Tensor):
         if x.is_meta:
@@ -49,53 +53,77 @@ def unreadable(x, depth: int = 4) -> str | None:
             return "a sparse tensor: make it dense with `to_dense`"
         if x.is_quantized:
             return "a quantized tensor: make it float with `dequantize`"
+
     if isinstance(x, list | tuple) and depth:
-        parts = (unreadable(part, depth - 1) for part in x[:MOST])
-        return next(filter(None, parts), None)
+        for part in x[:MOST]:
+            words = unreadable(part, depth - 1)
+            if words:
+                return words
     return None
 
 
 def number(x: float, digits: int = 4) -> str:
     """A number as one would write it."""
     try:
-        return f"{x:.{digits}g}" if abs(x) < 10_000 else f"{x:.10g}"
+        if abs(x) < 10_000:
+            return f"{x:.{digits}g}"
+        return f"{x:.10g}"
     except OverflowError:  # a whole number beyond all floats
         power = round(math.log10(abs(int(x))))
-        return f"about {'-' if x < 0 else ''}10^{power}"
+        sign = "-" if x < 0 else ""
+        return f"about {sign}10^{power}"
 
 
-def describe(x, depth: int = 4) -> str:
+def describe(x: object, depth: int = 4) -> str:
     """A tensor by its shape, or by its values where they are few; anything in short."""
     if isinstance(x, Tensor):
-        if x.dim() > 1 or x.numel() > 6 or unreadable(x):
-            kind = str(x.dtype).removeprefix("torch.")
-            return f"{'an' if kind[0] == 'i' else 'a'} {kind} tensor {tuple(x.shape)}"
-        inside = ", ".join(
-            map(str if x.is_complex() else number, x.reshape(-1).tolist())
-        )
-        return f"tensor([{inside}])" if x.dim() else f"tensor({inside})"
-    if (
-        isinstance(x, tuple | list)
-        and depth
-        and any(isinstance(y, Tensor | FunctionType) for y in x)
-    ):
-        inside = ", ".join(describe(y, depth - 1) for y in x[:2])
-        inside += ", ..." * (len(x) > 2)
-        return f"[{inside}]" if isinstance(x, list) else f"({inside})"
+        return tensor_in_short(x)
+    if isinstance(x, tuple | list) and depth:
+        if any(isinstance(part, Tensor | FunctionType) for part in x):
+            return parts_in_short(x, depth - 1)
     if isinstance(x, FunctionType):
         return "…"
     if isinstance(x, Real) and not isinstance(x, bool):
         return number(x)
+
     short = reprlib.Repr()
-    short.maxstring = short.maxother = 60
+    short.maxstring = 60
+    short.maxother = 60
     try:
         text = re.sub(r"\s*\n\s*", " ", short.repr(x))
     except Exception:  # such as a list of numbers with thousands of digits
         return f"a {type(x).__name__}"
-    return text if len(text) <= 200 else f"{text[:200]}..."
+    if len(text) > 200:
+        return f"{text[:200]}..."
+    return text
 
 
-def gives(x) -> str:
+def tensor_in_short(x: Tensor) -> str:
+    """A tensor's dtype and shape, or its values where they are few."""
+    if x.dim() > 1 or x.numel() > 6 or unreadable(x):
+        dtype = str(x.dtype).removeprefix("torch.")
+        article = "an" if dtype.startswith("i") else "a"
+        return f"{article} {dtype} tensor {tuple(x.shape)}"
+
+    write = str if x.is_complex() else number
+    inside = ", ".join(write(value) for value in x.reshape(-1).tolist())
+    if x.dim():
+        return f"tensor([{inside}])"
+    return f"tensor({inside})"
+
+
+def parts_in_short(x: list | tuple, depth: int) -> str:
+    """The first two parts of a list or a tuple."""
+    inside = ", ".join(describe(part, depth) for part in x[:2])
+    if len(x) > 2:
+        inside += ", ..."
+    if isinstance(x, list):
+        return f"[{inside}]"
+    return f"({inside})"
+
+
+def gives(x: object) -> str:
     """What an answer gives, in short."""
-    called = "a function" if isinstance(x, FunctionType) else describe(x)
-    return f"it gives {called}"
+    if isinstance(x, FunctionType):
+        return "it gives a function"
+    return f"it gives {describe(x)}"
