@@ -1,200 +1,459 @@
 """Checks of chapter 04."""
 
-from itertools import product
+from collections.abc import Callable
 
-from torch import add, relu, sigmoid, tanh
+import torch
+from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, silu
 
 from .compare import compare, draw, stops
 
 
-def channel_norm(answer) -> None:
+def channel_norm(answer: Callable) -> None:
     """`answer(x, gain, bias, eps)`: LayerNorm over the channels of x (b c t)."""
 
-    def right(
-        x, gain, bias, eps, over=1, n=lambda c: c, middle=1, of_x=0,
-        root=lambda v, eps: (v + eps).sqrt(), end=lambda z, g, b: g * z + b,
-    ):  # fmt: skip
-        z, c = x - middle * x.mean(over, True), len(gain)
-        v = (x if of_x else z).square().mean(over, True) * c / n(c)
-        return end(z / root(v, eps), gain[:, None], bias[:, None])
+    def right(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        difference = x - x.mean(1, keepdim=True)
+        variance = difference.square().mean(1, keepdim=True)
+        return gain[:, None] * difference / (variance + eps).sqrt() + bias[:, None]
 
-    def case(b, c, t, eps):
-        return draw(b, c, t) + 1, draw(c, seed=1), draw(c, seed=2), eps
-
-    def centered(x):
+    def centered(x: Tensor) -> Tensor:
         return x - x.mean(1, keepdim=True)
 
-    def nothing_turned(x, gain, bias, eps):
-        variance = centered(x).square().mean(1, keepdim=True)
-        return gain * centered(x) / (variance + eps).sqrt() + bias
+    def variance_of(x: Tensor) -> Tensor:
+        return centered(x).square().mean(1, keepdim=True)
 
-    def means_without_keepdim(x, gain, bias, eps):
+    def normalized(x: Tensor, axes: int | tuple[int, ...], eps: float) -> Tensor:
+        difference = x - x.mean(axes, keepdim=True)
+        variance = difference.square().mean(axes, keepdim=True)
+        return difference / (variance + eps).sqrt()
+
+    def scaled(z: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
+        """What LayerNorm does in the end, with z normalized (b c t)."""
+        return gain[:, None] * z + bias[:, None]
+
+    # Over other axes than the channels.
+
+    def over_t(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return scaled(normalized(x, 2, eps), gain, bias)
+
+    def over_batch(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return scaled(normalized(x, 0, eps), gain, bias)
+
+    def over_c_and_t(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return scaled(normalized(x, (1, 2), eps), gain, bias)
+
+    def over_everything(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return scaled(normalized(x, (0, 1, 2), eps), gain, bias)
+
+    def as_in_batch_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return scaled(normalized(x, (0, 2), eps), gain, bias)
+
+    # The channels are brought to the last axis, or should be.
+
+    def reshaped(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        b, c, t = x.shape
+        return layer_norm(x.reshape(b, t, c), [c], gain, bias, eps).reshape(b, c, t)
+
+    def not_turned_back(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return right(x, gain, bias, eps).mT
+
+    def not_turned(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return layer_norm(x, [len(gain)], gain, bias, eps)
+
+    # Another mean, variance or root.
+
+    def squares_of_x(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        variance = x.square().mean(1, keepdim=True)
+        return scaled(centered(x) / (variance + eps).sqrt(), gain, bias)
+
+    def sum_of_squares(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        total = centered(x).square().sum(1, keepdim=True)
+        return scaled(centered(x) / (total + eps).sqrt(), gain, bias)
+
+    def by_c_minus_1(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        variance = x.var(1, keepdim=True)
+        return scaled(centered(x) / (variance + eps).sqrt(), gain, bias)
+
+    def eps_outside(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return scaled(centered(x) / (variance_of(x).sqrt() + eps), gain, bias)
+
+    def std_plus_eps(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return scaled(centered(x) / (x.std(1, keepdim=True) + eps), gain, bias)
+
+    def no_eps(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return scaled(centered(x) / variance_of(x).sqrt(), gain, bias)
+
+    def no_root(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return scaled(centered(x) / (variance_of(x) + eps), gain, bias)
+
+    def times_the_root(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return scaled(centered(x) * (variance_of(x) + eps).sqrt(), gain, bias)
+
+    def rms_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        mean_square = x.square().mean(1, keepdim=True)
+        return scaled(x / (mean_square + eps).sqrt(), gain, bias)
+
+    # Another end.
+
+    def no_bias(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return gain[:, None] * normalized(x, 1, eps)
+
+    def no_gain(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return normalized(x, 1, eps) + bias[:, None]
+
+    def neither(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return normalized(x, 1, eps)
+
+    def gain_last(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return gain[:, None] * (normalized(x, 1, eps) + bias[:, None])
+
+    # An axis is missing: these stop where the sizes don't happen to fit.
+
+    def end_without_axis(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return gain * centered(x) / (variance_of(x) + eps).sqrt() + bias
+
+    def means_without_keepdim(
+        x: Tensor, gain: Tensor, bias: Tensor, eps: float
+    ) -> Tensor:
         root = (x.var(1, unbiased=False) + eps).sqrt()
         return gain[:, None] * (x - x.mean(1)) / root + bias[:, None]
 
-    def both_without_keepdim(x, gain, bias, eps):
+    def both_without_keepdim(
+        x: Tensor, gain: Tensor, bias: Tensor, eps: float
+    ) -> Tensor:
         difference = x - x.mean(1)
         variance = difference.square().mean(1)
         return gain[:, None] * difference / (variance + eps).sqrt() + bias[:, None]
 
-    def variances_without_keepdim(x, gain, bias, eps):
+    def variances_without_keepdim(
+        x: Tensor, gain: Tensor, bias: Tensor, eps: float
+    ) -> Tensor:
         variance = centered(x).square().mean(1)
         return gain[:, None] * centered(x) / (variance + eps).sqrt() + bias[:, None]
 
     each = "each position has a mean and a variance of its own, over its c features"
-    over = {2: "t", 0: "the batch", (1, 2): "c and t", (0, 1, 2): "everything"}
-    over[0, 2] = "the batch and t, as in BatchNorm"
-    std, outside = {"n": lambda c: c - 1}, {"root": lambda v, eps: v.sqrt() + eps}
-    mistakes = {f"this is over {of}: {each}": {"over": x} for x, of in over.items()} | {
-        "`reshape` does not swap two axes: `.mT` does":
-            lambda x, *w: right(x.reshape(x.mT.shape).mT, *w).mT.reshape(x.shape),
-        "c is on the last axis: turn it back": lambda *case: right(*case).mT,
-        "the variance is of the differences from the mean, not of x": {"of_x": 1},
-        "the variance is the mean of the squares, not the sum": {"n": lambda c: 1},
-        "`std` and `var` divide by c - 1: here it is by c": std,
-        "eps is outside the root: it is added to the variance": outside,
-        "two things: `std` is by c - 1, and eps outside": std | outside,
-        "eps is missing or fixed: it is an argument": {"root": lambda v, eps: v.sqrt()},
-        "divide by the root of the variance, not by it": {"root": add},
-        "divide by the root, don't multiply": {"root": lambda *v: sum(v).rsqrt()},
-        "the mean is not taken off: this is RMSNorm with a bias": {"middle": 0},
-        "the bias is not used": {"end": lambda z, g, b: g * z},
-        "the gain is not used": {"end": lambda z, g, b: z + b},
-        "gain and bias are not used": {"end": lambda z, g, b: z},
-        "the bias gets no gain: it comes last": {"end": lambda z, g, b: g * (z + b)},
+    mistakes = {
+        f"this is over t: {each}": over_t,
+        f"this is over the batch: {each}": over_batch,
+        f"this is over c and t: {each}": over_c_and_t,
+        f"this is over everything: {each}": over_everything,
+        f"this is over the batch and t, as in BatchNorm: {each}": as_in_batch_norm,
+        "`reshape` does not swap two axes: `.mT` does": reshaped,
+        "c is on the last axis: turn it back": not_turned_back,
+        "the variance is of the differences from the mean, not of x": squares_of_x,
+        "the variance is the mean of the squares, not the sum": sum_of_squares,
+        "`std` and `var` divide by c - 1: here it is by c": by_c_minus_1,
+        "eps is outside the root: it is added to the variance": eps_outside,
+        "two things: `std` is by c - 1, and eps outside": std_plus_eps,
+        "eps is missing or fixed: it is an argument": no_eps,
+        "divide by the root of the variance, not by it": no_root,
+        "divide by the root, don't multiply": times_the_root,
+        "the mean is not taken off: this is RMSNorm with a bias": rms_norm,
+        "the bias is not used": no_bias,
+        "the gain is not used": no_gain,
+        "gain and bias are not used": neither,
+        "the bias gets no gain: it comes last": gain_last,
         "`layer_norm` is over the last axis, and c is axis 1: turn x round before and"
-        " after": lambda x, g, b, eps: layer_norm(x, [len(g)], g, b, eps),
-        "gain and bias belong to c, axis 1: give them `[:, None]`": nothing_turned,
-        "a position's mean is one number for its c features: give it `keepdim=True`":
-            means_without_keepdim,
+        " after": not_turned,
+        "gain and bias belong to c, axis 1: give them `[:, None]`": end_without_axis,
+        "a position's mean is one number for its c features: give it"
+        " `keepdim=True`": means_without_keepdim,
         "a position's mean is one number for its c features, and so is its variance:"
         " give both `keepdim=True`": both_without_keepdim,
         "a position's variance is one number for its c features: give it"
         " `keepdim=True`": variances_without_keepdim,
-    }  # fmt: skip
-    praise = "channel_norm: the features decide what is averaged, not the last axis"
+    }
+
+    def case(b: int, c: int, t: int, eps: float) -> tuple:
+        return draw(b, c, t) + 1, draw(c, seed=1), draw(c, seed=2), eps
+
     cases = [case(2, 7, 3, 3), case(3, 8, 6, 2), case(4, 4, 4, 1e-3)]
+    praise = "channel_norm: the features decide what is averaged, not the last axis"
     compare(answer, right, cases, mistakes, praise)
 
 
-def swiglu(answer) -> None:
+def swiglu(answer: Callable) -> None:
     """`answer(x, up, gate, down)`: (SiLU(x gate) · (x up)) down."""
 
-    def right(x, up, gate, down, mix=lambda u, g: silu(g) * u):
-        return mix(x @ up, x @ gate) @ down
+    def right(x: Tensor, up: Tensor, gate: Tensor, down: Tensor) -> Tensor:
+        return (silu(x @ gate) * (x @ up)) @ down
 
-    def case(n, c, h):
-        return draw(n, c) + 1, draw(c, h), draw(c, h, seed=1), draw(h, c, seed=2)
-
-    others = {"GELU": gelu, "ReLU": relu, "tanh": tanh, "a sigmoid": sigmoid}
-    mixes = {  # u is x @ up and g is x @ gate
-        f"this is {said}: SiLU is x times the sigmoid of x": lambda u, g, f=f: u * f(g)
-        for said, f in others.items()
-    } | {
-        "SiLU belongs on the gate, x @ gate": lambda u, g: silu(u) * g,
-        "SiLU belongs on the gate, not on the product": lambda u, g: silu(u * g),
-        "SiLU is on both: x @ up stays as it is": lambda u, g: silu(u) * silu(g),
-        "the gate is added: it must be multiplied": lambda u, g: silu(g) + u,
-        "the gate is not used": lambda u, g: silu(u),
-        "the gate has no activation: where is SiLU?": lambda u, g: u * g,
-        "x @ up is not used": lambda u, g: silu(g),
+    mistakes = {
+        "this is GELU: SiLU is x times the sigmoid of x": (
+            lambda x, up, gate, down: (gelu(x @ gate) * (x @ up)) @ down
+        ),
+        "this is ReLU: SiLU is x times the sigmoid of x": (
+            lambda x, up, gate, down: (torch.relu(x @ gate) * (x @ up)) @ down
+        ),
+        "this is tanh: SiLU is x times the sigmoid of x": (
+            lambda x, up, gate, down: (torch.tanh(x @ gate) * (x @ up)) @ down
+        ),
+        "this is a sigmoid: SiLU is x times the sigmoid of x": (
+            lambda x, up, gate, down: (torch.sigmoid(x @ gate) * (x @ up)) @ down
+        ),
+        "SiLU belongs on the gate, x @ gate": (
+            lambda x, up, gate, down: ((x @ gate) * silu(x @ up)) @ down
+        ),
+        "SiLU belongs on the gate, not on the product": (
+            lambda x, up, gate, down: silu((x @ gate) * (x @ up)) @ down
+        ),
+        "SiLU is on both: x @ up stays as it is": (
+            lambda x, up, gate, down: (silu(x @ gate) * silu(x @ up)) @ down
+        ),
+        "the gate is added: it must be multiplied": (
+            lambda x, up, gate, down: (silu(x @ gate) + x @ up) @ down
+        ),
+        "the gate is not used": lambda x, up, gate, down: silu(x @ up) @ down,
+        "the gate has no activation: where is SiLU?": (
+            lambda x, up, gate, down: ((x @ gate) * (x @ up)) @ down
+        ),
+        "x @ up is not used": lambda x, up, gate, down: silu(x @ gate) @ down,
+        "SiLU is of x @ gate": (
+            lambda x, up, gate, down: ((silu(x) @ gate) * (x @ up)) @ down
+        ),
+        "first x @ gate, then SiLU": (
+            lambda x, up, gate, down: ((x @ silu(gate)) * (x @ up)) @ down
+        ),
+        "`@ down` leads back": lambda x, up, gate, down: silu(x @ gate) * (x @ up),
+        "x is not added here: a block does it": (
+            lambda x, up, gate, down: x + right(x, up, gate, down)
+        ),
+        "`F.linear(x, gate)` is x @ gate.T: here matrices are (inputs, outputs)": (
+            lambda x, up, gate, down: right(x, up.T, gate.T, down.T)
+        ),
+        "`*` and `@` go from left to right: x @ up needs brackets": (
+            lambda x, up, gate, down: silu(x @ gate) * x @ up @ down
+        ),
     }
-    mistakes = {words: {"mix": mix} for words, mix in mixes.items()} | {
-        "SiLU is of x @ gate": lambda x, u, g, d: (silu(x) @ g * (x @ u)) @ d,
-        "first x @ gate, then SiLU": lambda x, u, g, d: (x @ silu(g) * (x @ u)) @ d,
-        "`@ down` leads back": lambda x, u, g, d: silu(x @ g) * (x @ u),
-        "x is not added here: a block does it": lambda x, *w: x + right(x, *w),
-        "`F.linear(x, gate)` is x @ gate.T: here matrices are (inputs, outputs)":
-            lambda x, u, g, d: right(x, u.T, g.T, d.T),
-        "`*` and `@` go from left to right: x @ up needs brackets":
-            lambda x, u, g, d: silu(x @ g) * x @ u @ d,
-    }  # fmt: skip
-    praise = "swiglu: a gate that each token sets for itself"
+
+    def case(n: int, c: int, h: int) -> tuple:
+        x = draw(n, c) + 1
+        return x, draw(c, h), draw(c, h, seed=1), draw(h, c, seed=2)
+
     cases = [case(3, 4, 6), case(5, 2, 7), case(4, 5, 5)]
+    praise = "swiglu: a gate that each token sets for itself"
     compare(answer, right, cases, mistakes, praise)
 
 
-def third_block(answer) -> None:
+def third_block(answer: Callable) -> None:
     """`answer(x, attention, feed_forward, norms)`: x + norm(branch(x)), twice."""
 
-    def case(b, t, c):
-        return (
-            5 * draw(b, t, c, seed=2),
-            lambda x, *_, **__: x.cumsum(-2) @ draw(c, c),
-            lambda x: (x @ draw(c, c, seed=1)).relu(),
-            tuple(lambda x, k=k: k * layer_norm(x, [c]) + k for k in (2, 3)),
-        )
+    def right(
+        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
+    ) -> Tensor:
+        x = x + norms[0](attention(x))
+        return x + norms[1](feed_forward(x))
 
-    places = {  # of a sub-layer f and its norm n
-        "": lambda x, f, n: x + n(f(x)),
-        "this is pre-norm: norm what it gives": lambda x, f, n: x + f(n(x)),
-        "this is post-norm: leave the sum alone": lambda x, f, n: n(x + f(x)),
-        "what it reads is normed too: it reads x": lambda x, f, n: x + n(f(n(x))),
-        "what it gives is not normed": lambda x, f, n: x + f(x),
-        "norm what it gives, not x": lambda x, f, n: n(x) + f(x),
-        "what it gives is not added to x": lambda x, f, n: n(f(x)),
-    }
+    # The norms, or the sub-layers, are mixed up.
 
-    def right(x, attend, widen, n, one="", two="", order=(0, 1)):
-        x = places[one](x, attend, n[order[0]])
-        return places[two](x, widen, n[order[1]])
+    def norms_swapped(
+        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
+    ) -> Tensor:
+        x = x + norms[1](attention(x))
+        return x + norms[0](feed_forward(x))
+
+    def one_norm(
+        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
+    ) -> Tensor:
+        x = x + norms[0](attention(x))
+        return x + norms[0](feed_forward(x))
+
+    def feed_forward_first(
+        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
+    ) -> Tensor:
+        x = x + norms[0](feed_forward(x))
+        return x + norms[1](attention(x))
+
+    def no_feed_forward(
+        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
+    ) -> Tensor:
+        return x + norms[0](attention(x))
+
+    # The stream between the two is not what it should be.
+
+    def attention_lost(
+        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
+    ) -> Tensor:
+        between = x + norms[0](attention(x))
+        return x + norms[1](feed_forward(between))
+
+    def side_by_side(
+        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
+    ) -> Tensor:
+        return x + norms[0](attention(x)) + norms[1](feed_forward(x))
+
+    def without_x(
+        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
+    ) -> Tensor:
+        added = norms[0](attention(x))
+        return x + added + norms[1](feed_forward(added))
+
+    def without_x_and_lost(
+        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
+    ) -> Tensor:
+        added = norms[0](attention(x))
+        return x + norms[1](feed_forward(added))
 
     mistakes = {
-        "the two norms have changed places": {"order": (1, 0)},
-        "both sub-layers go through norms[0]: each has its own": {"order": (0, 0)},
-        "attention comes first": lambda x, a, w, n: right(x, w, a, n),
-        "the feed-forward layer is missing": lambda x, a, w, n: x + n[0](a(x)),
-        "what attention adds is lost": lambda x, a, w, n: x + n[1](w(x + n[0](a(x)))),
-        "the feed-forward layer must see what attention has added":
-            lambda x, a, w, n: x + n[0](a(x)) + n[1](w(x)),
-        "the feed-forward layer must see the sum, not only what attention gives":
-            lambda x, a, w, n: x + n[0](a(x)) + n[1](w(n[0](a(x)))),
-        "the feed-forward layer must see what attention has added, added to x":
-            lambda x, a, w, n: x + n[1](w(n[0](a(x)))),
-    }  # fmt: skip
-    for one, two in product(places, places):
-        of = (one and f"attention: {one}", two and f"feed-forward: {two}")
-        said = f"both sub-layers: {one}" if one == two else "; ".join(filter(None, of))
-        mistakes[said] = {"one": one, "two": two}
+        "the two norms have changed places": norms_swapped,
+        "both sub-layers go through norms[0]: each has its own": one_norm,
+        "attention comes first": feed_forward_first,
+        "the feed-forward layer is missing": no_feed_forward,
+        "what attention adds is lost": attention_lost,
+        "the feed-forward layer must see what attention has added": side_by_side,
+        "the feed-forward layer must see the sum, not only what attention"
+        " gives": without_x,
+        "the feed-forward layer must see what attention has added, added to"
+        " x": without_x_and_lost,
+    }
+
+    # One sub-layer or both have the norm, or the sum, in the wrong place.
+    branches = {
+        "": lambda x, branch, norm: x + norm(branch(x)),  # right
+        "this is pre-norm: norm what it gives": (
+            lambda x, branch, norm: x + branch(norm(x))
+        ),
+        "this is post-norm: leave the sum alone": (
+            lambda x, branch, norm: norm(x + branch(x))
+        ),
+        "what it reads is normed too: it reads x": (
+            lambda x, branch, norm: x + norm(branch(norm(x)))
+        ),
+        "what it gives is not normed": lambda x, branch, norm: x + branch(x),
+        "norm what it gives, not x": lambda x, branch, norm: norm(x) + branch(x),
+        "what it gives is not added to x": lambda x, branch, norm: norm(branch(x)),
+    }
+
+    def block(first: Callable, second: Callable) -> Callable:
+        """A block of two sub-layers, put together by `first` and by `second`."""
+
+        def misplaced(
+            x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
+        ) -> Tensor:
+            x = first(x, attention, norms[0])
+            return second(x, feed_forward, norms[1])
+
+        return misplaced
+
+    for first_words, first in branches.items():
+        for second_words, second in branches.items():
+            if not first_words and not second_words:
+                continue  # that is right
+            if not second_words:
+                words = f"attention: {first_words}"
+            elif not first_words:
+                words = f"feed-forward: {second_words}"
+            elif first_words == second_words:
+                words = f"both sub-layers: {first_words}"
+            else:
+                words = f"attention: {first_words}; feed-forward: {second_words}"
+            mistakes[words] = block(first, second)
+
+    def case(b: int, t: int, c: int) -> tuple:
+        def attention(x: Tensor, *_, **__) -> Tensor:
+            """Each token sees those before it; a mask may be handed over, too."""
+            return x.cumsum(-2) @ draw(c, c)
+
+        def feed_forward(x: Tensor) -> Tensor:
+            return (x @ draw(c, c, seed=1)).relu()
+
+        def first_norm(x: Tensor) -> Tensor:
+            return 2 * layer_norm(x, [c]) + 2
+
+        def second_norm(x: Tensor) -> Tensor:
+            return 3 * layer_norm(x, [c]) + 3
+
+        x = 5 * draw(b, t, c, seed=2)
+        return x, attention, feed_forward, (first_norm, second_norm)
+
+    cases = [case(1, 4, 6), case(2, 3, 5)]
     praise = "third_block: only what is added is normed, the stream stays whole"
-    compare(answer, right, [case(1, 4, 6), case(2, 3, 5)], mistakes, praise)
+    compare(answer, right, cases, mistakes, praise)
 
 
-def fold(answer) -> None:
+def fold(answer: Callable) -> None:
     """`answer(gain, bias, weight, offset)`: the norm's gain and bias, merged."""
 
-    def case(rows, c):
-        return draw(c), draw(c, seed=1), draw(rows, c, seed=2), draw(rows, seed=3)
+    def right(
+        gain: Tensor, bias: Tensor, weight: Tensor, offset: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return weight * gain, offset + weight @ bias
 
+    def other_order(
+        gain: Tensor, bias: Tensor, weight: Tensor, offset: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return offset + weight @ bias, weight * gain
+
+    mistakes = {"the order is weight, offset": other_order}
+
+    # The new weight, the new offset or both are wrong.
     weights = {
-        "": lambda g, w: w * g,
-        "the gain is lost": lambda g, w: w,
-        "the gain is of the inputs, not the outputs": lambda g, w: w * g[:, None],
-        "the weight comes back transposed": lambda g, w: w.T * g,
-        "multiply by the gain, don't divide": lambda g, w: w / g,
+        "": lambda gain, weight: weight * gain,  # right
+        "the gain is lost": lambda gain, weight: weight,
+        "the gain is of the inputs, not the outputs": (
+            lambda gain, weight: weight * gain[:, None]
+        ),
+        "the weight comes back transposed": lambda gain, weight: weight.T * gain,
+        "multiply by the gain, don't divide": lambda gain, weight: weight / gain,
     }
     offsets = {
-        "": lambda g, b, w, o: o + w @ b,
-        "the bias of the norm is lost": lambda g, b, w, o: o,
-        "the bias comes after the gain: it gets none": lambda g, b, w, o: o + w * g @ b,
-        "the bias goes through the weight to the output": lambda g, b, w, o: o + b,
-        "the layer's own offset is lost": lambda g, b, w, o: w @ b,
-        "the layer's own offset gets no gain": lambda g, b, w, o: g * o + w @ b,
-        "the new offset gets no gain": lambda g, b, w, o: g * (o + w @ b),
-        "the bias meets the weight the other way round": lambda g, b, w, o: o + b @ w,
-        "`weight @ bias` sums over the inputs": lambda g, b, w, o: o + (w * b).sum(0),
-        "`*` does not sum: `weight @ bias` does": lambda g, b, w, o: o + w * b,
+        "": lambda gain, bias, weight, offset: offset + weight @ bias,  # right
+        "the bias of the norm is lost": lambda gain, bias, weight, offset: offset,
+        "the bias comes after the gain: it gets none": (
+            lambda gain, bias, weight, offset: offset + (weight * gain) @ bias
+        ),
+        "the bias goes through the weight to the output": (
+            lambda gain, bias, weight, offset: offset + bias
+        ),
+        "the layer's own offset is lost": (
+            lambda gain, bias, weight, offset: weight @ bias
+        ),
+        "the layer's own offset gets no gain": (
+            lambda gain, bias, weight, offset: gain * offset + weight @ bias
+        ),
+        "the new offset gets no gain": (
+            lambda gain, bias, weight, offset: gain * (offset + weight @ bias)
+        ),
+        "the bias meets the weight the other way round": (
+            lambda gain, bias, weight, offset: offset + bias @ weight
+        ),
+        "`weight @ bias` sums over the inputs": (
+            lambda gain, bias, weight, offset: offset + (weight * bias).sum(0)
+        ),
+        "`*` does not sum: `weight @ bias` does": (
+            lambda gain, bias, weight, offset: offset + weight * bias
+        ),
     }
 
-    def right(g, b, w, o, one="", two=""):
-        return weights[one](g, w), offsets[two](g, b, w, o)
+    def folded(new_weight: Callable, new_offset: Callable) -> Callable:
+        """A function that makes weight and offset by two of these."""
 
-    mistakes = {"the order is weight, offset": lambda *case: right(*case)[::-1]}
-    for one, two in product(weights, offsets):
-        mistakes["; ".join(filter(None, (one, two)))] = {"one": one, "two": two}
+        def wrong(
+            gain: Tensor, bias: Tensor, weight: Tensor, offset: Tensor
+        ) -> tuple[Tensor, Tensor]:
+            return new_weight(gain, weight), new_offset(gain, bias, weight, offset)
+
+        return wrong
+
+    for weight_words, new_weight in weights.items():
+        for offset_words, new_offset in offsets.items():
+            if not weight_words and not offset_words:
+                continue  # that is right
+            if not weight_words or not offset_words:
+                words = weight_words or offset_words
+            else:
+                words = f"{weight_words}; {offset_words}"
+            mistakes[words] = folded(new_weight, new_offset)
+
     # An error in the case of (3, 8) alone.
-    square = stops(RuntimeError, "(8)", "3x8", "of size 8", "of size 24")
-    mistakes["right for square weights only"] = square
+    mistakes["right for square weights only"] = stops(
+        RuntimeError, "(8)", "3x8", "of size 8", "of size 24"
+    )
+
+    def case(rows: int, c: int) -> tuple:
+        return draw(c), draw(c, seed=1), draw(rows, c, seed=2), draw(rows, seed=3)
+
+    cases = [case(7, 7), case(8, 8), case(3, 8)]
     praise = "fold: the norm's gain and bias cost nothing any more"
-    compare(answer, right, [case(7, 7), case(8, 8), case(3, 8)], mistakes, praise)
+    compare(answer, right, cases, mistakes, praise)
