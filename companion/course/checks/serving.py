@@ -1,59 +1,94 @@
 """Checks of chapter 10."""
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from ...model.cache import quantize
 from .compare import Mistake, compare, difference, draw
 from .sampling import token_list
 from .watch import Watch
 from .words import describe, listed
 
 
-def blocks_in_use(answer) -> None:
+def blocks_in_use(answer: Callable) -> None:
     """`answer(n_shared, lengths, size)`: blocks of talks that begin alike."""
 
-    def right(n_shared, lengths, size, shared=None):
-        shared = n_shared // size if shared is None else shared
+    def right(n_shared: int, lengths: list[int], size: int) -> int:
+        shared = n_shared // size
         return shared + sum(-(-n // size) - shared for n in lengths)
 
-    def one_more(n_shared, lengths, size):
+    def nothing_shared(n_shared: int, lengths: list[int], size: int) -> int:
+        return sum(-(-n // size) for n in lengths)
+
+    def rest_in_new_blocks(n_shared: int, lengths: list[int], size: int) -> int:
+        return -(-n_shared // size) + sum(-(-(n - n_shared) // size) for n in lengths)
+
+    def lengths_of_the_rest(n_shared: int, lengths: list[int], size: int) -> int:
+        return right(n_shared, [n + n_shared for n in lengths], size)
+
+    def last_block_shared_too(n_shared: int, lengths: list[int], size: int) -> int:
+        shared = -(-n_shared // size)
+        return shared + sum(-(-n // size) - shared for n in lengths)
+
+    def last_blocks_left_out(n_shared: int, lengths: list[int], size: int) -> int:
+        shared = n_shared // size
+        return shared + sum(n // size - shared for n in lengths)
+
+    def rest_of_the_shared_lost(n_shared: int, lengths: list[int], size: int) -> int:
+        return right(n_shared, [n - n_shared % size for n in lengths], size)
+
+    def one_more(n_shared: int, lengths: list[int], size: int) -> int:
         shared = n_shared // size
         return shared + sum(n // size + 1 - shared for n in lengths)
 
-    def in_parts(n_shared, lengths, size):
+    def parts_of_blocks(n_shared: int, lengths: list[int], size: int) -> float:
         shared = n_shared / size
         return shared + sum(n / size - shared for n in lengths)
 
-    cases = [(40, [70, 45, 48, 45], 16), (32, [33, 64, 32], 8), (5, [30, 6, 20, 21], 7)]
-    praise = "blocks_in_use: full shared blocks once, all others for each talk"
-    compare(answer, right, [*cases, (40, [41, 42, 43], 16), (5, [5, 9], 4)], {
-        "nothing is shared: full blocks of shared tokens are there once": {"shared": 0},
-        "a talk goes on in its own copy of the block that is not full":
-            lambda n, all, size: -(-n // size) + sum(-(-(x - n) // size) for x in all),
-        "lengths are those of the whole talks, shared tokens included":
-            lambda n, lengths, size: right(n, [x + n for x in lengths], size),
+    def shared_left_out(n_shared: int, lengths: list[int], size: int) -> int:
+        shared = n_shared // size
+        return sum(-(-n // size) - shared for n in lengths)
+
+    cases = [
+        (40, [70, 45, 48, 45], 16),
+        (32, [33, 64, 32], 8),
+        (5, [30, 6, 20, 21], 7),
+        (40, [41, 42, 43], 16),
+        (5, [5, 9], 4),
+    ]
+    mistakes = {
+        "nothing is shared: full blocks of shared tokens are there once": (
+            nothing_shared
+        ),
+        "a talk goes on in its own copy of the block that is not full": (
+            rest_in_new_blocks
+        ),
+        "lengths are those of the whole talks, shared tokens included": (
+            lengths_of_the_rest
+        ),
         "a block that is not full of shared tokens is shared: each talk writes its own"
-        " tokens into it":
-            lambda n, lengths, size: right(n, lengths, size, -(-n // size)),
-        "the last block of a talk counts, however few tokens it holds":
-            lambda n, talks, size: right(n, [x // size * size for x in talks], size),
-        "shared tokens that fill no block are missing: each talk keeps its own":
-            lambda n, talks, size: right(n, [x - n % size for x in talks], size),
+        " tokens into it": last_block_shared_too,
+        "the last block of a talk counts, however few tokens it holds": (
+            last_blocks_left_out
+        ),
+        "shared tokens that fill no block are missing: each talk keeps its own": (
+            rest_of_the_shared_lost
+        ),
         "a talk that fills its last block needs no further one: n // size + 1 is too"
         " many there": one_more,
-        "a block is given out whole: round up": in_parts,
-        "the shared blocks are left out: they are in use, once":
-            lambda n, lengths, size: right(n, lengths, size) - n // size,
-    }, praise)  # fmt: skip
+        "a block is given out whole: round up": parts_of_blocks,
+        "the shared blocks are left out: they are in use, once": shared_left_out,
+    }
+    praise = "blocks_in_use: full shared blocks once, all others for each talk"
+    compare(answer, right, cases, mistakes, praise)
 
 
 class WatchUse(Watch):
     """Also notes in `used` every tensor that an operation takes."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.used: list[Tensor] = []
 
@@ -62,175 +97,377 @@ class WatchUse(Watch):
         return super().__torch_dispatch__(function, types, args, kwargs)
 
 
-def int8(answer) -> None:
+def int8(answer: Callable) -> None:
     """`answer(x)`: x (... d) as it comes back from 8 bits and a scale for each d."""
 
-    def right(x, steps=127, whole=lambda z: z.round().short().char(), of=torch.abs):
-        scale = of(x).amax(-1, keepdim=True) / steps
-        return whole(x / scale) * scale
+    def right(x: Tensor) -> Tensor:
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        return (x / scale).round().to(torch.int8) * scale
 
-    def watched(answer, x):
-        with WatchUse() as watch:
-            found = answer(x)
-        is_right = not difference(found, right(x))
-        eight = sum(y.numel() for _, y in watch.made if y.dtype == torch.int8)
-        used = sum(y.numel() for y in watch.used if y.dtype == torch.int8)
-        if is_right and eight < x.numel() and x.dim() > 1:
-            raise Mistake("no integer of 8 bits is made: `.to(torch.int8)`")
-        if is_right and used < x.numel() and x.dim() > 1:
-            raise Mistake("integers of 8 bits are made, but not used: `.to` gives them")
+    def wrapped(numbers: Tensor) -> Tensor:
+        """8 bits of integers: 128 becomes -128, by way of 16 bits on every machine."""
+        return numbers.to(torch.int16).to(torch.int8)
 
-        half = x.abs().amax(-1, keepdim=True) / 127 / 2
-        alike = isinstance(found, Tensor) and found.shape == x.shape
-        far = ((found - x).abs() > 1.001 * half).sum().item() if alike else 0
-        return {
-            "numbers off by more than half a scale": far,
-            "int8 times (the largest / 127)": found,
-        }
+    # Mistakes with the number of steps.
 
-    def by_128_held(x):
+    def by_128_wrapped(x: Tensor) -> Tensor:
+        scale = x.abs().amax(-1, keepdim=True) / 128
+        return wrapped((x / scale).round()) * scale
+
+    def by_128_held(x: Tensor) -> Tensor:
         scale = x.abs().amax(-1, keepdim=True) / 128
         return (x / scale).round().clamp(-128, 127) * scale
 
-    def by_128_held_on_both_sides(x):
+    def by_128_held_on_both_sides(x: Tensor) -> Tensor:
         scale = x.abs().amax(-1, keepdim=True) / 128
         return (x / scale).round().clamp(-127, 127) * scale
 
-    def with_a_zero_point(x):
-        lowest, highest = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+    def by_128(x: Tensor) -> Tensor:
+        scale = x.abs().amax(-1, keepdim=True) / 128
+        return (x / scale).round() * scale
+
+    def by_255(x: Tensor) -> Tensor:
+        scale = x.abs().amax(-1, keepdim=True) / 255
+        return (x / scale).round() * scale
+
+    def by_1(x: Tensor) -> Tensor:
+        scale = x.abs().amax(-1, keepdim=True)
+        return (x / scale).round().to(torch.int8) * scale
+
+    def with_a_zero_point(x: Tensor) -> Tensor:
+        lowest = x.amin(-1, keepdim=True)
+        highest = x.amax(-1, keepdim=True)
         scale = (highest - lowest) / 255
         zero = (-128 - lowest / scale).round()
         return ((x / scale + zero).round().clamp(-128, 127) - zero) * scale
 
-    cases = [(torch.tensor([1.0, -0.4]),), (draw(2, 4, 6, seed=1),)]
-    cases += [(draw(3, 5) * torch.tensor([[1.0], [9], [0.1]]),)]
-    compare(answer, right, cases, {
-        "the largest becomes 128, which wraps to -128: divide by 127": {"steps": 128},
-        "by 128, and held at 127: a largest above 0 is off by a whole scale":
-            by_128_held,
-        "by 128, and held at 127 and -127: the largest is off by a whole scale":
-            by_128_held_on_both_sides,
-        "a scale and a zero for each vector: a scale alone is asked for":
-            with_a_zero_point,
-        "by 255, but 8 bits go from -128 to 127": {"steps": 255, "whole": torch.round},
-        "by 128, but 8 bits go up to 127": {"steps": 128, "whole": torch.round},
-        "cut off up to a whole scale away: round them": {"whole": torch.Tensor.char},
-        "rounded down: round to the nearest": {"whole": torch.floor},
-        "one scale for all vectors: a large one spoils the small ones":
-            lambda x: right(x.flatten()).view(x.shape),
-        "a scale for each place: take the largest over the last axis":
-            lambda x: right(x.movedim(0, -1)).movedim(-1, 0),
-        "the largest by sign: take the absolute value first": {"of": torch.clone},
-        "only -1, 0 and 1 are left: divide the largest by 127": {"steps": 1},
-        "these are the integers: multiply by the scale": lambda x: quantize(x)[0],
-        "whole numbers: multiply by the scale": lambda x: quantize(x)[0].float(),
-        "nothing is rounded: these are the numbers that went in": lambda x: x,
-    }, "int8: no number is off by more than half a scale", watched)  # fmt: skip
+    # Mistakes with rounding.
+
+    def cut_off(x: Tensor) -> Tensor:
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        return (x / scale).to(torch.int8) * scale
+
+    def rounded_down(x: Tensor) -> Tensor:
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        return (x / scale).floor() * scale
+
+    def not_rounded(x: Tensor) -> Tensor:
+        return x
+
+    # Mistakes with the scale.
+
+    def one_scale(x: Tensor) -> Tensor:
+        scale = x.abs().max() / 127
+        return (x / scale).round().to(torch.int8) * scale
+
+    def scale_for_each_place(x: Tensor) -> Tensor:
+        scale = x.abs().amax(0, keepdim=True) / 127
+        return (x / scale).round().to(torch.int8) * scale
+
+    def largest_by_sign(x: Tensor) -> Tensor:
+        scale = x.amax(-1, keepdim=True) / 127
+        return wrapped((x / scale).round()) * scale
+
+    def integers(x: Tensor) -> Tensor:
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        return (x / scale).round().to(torch.int8)
+
+    def whole_numbers(x: Tensor) -> Tensor:
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        return (x / scale).round()
+
+    def watched(answer: Callable, x: Tensor) -> dict[str, object]:
+        """What comes back, with 8-bit integers on the way."""
+        with WatchUse() as watch:
+            result = answer(x)
+
+        # For a single vector it isn't asked how the numbers came about.
+        n_made = sum(y.numel() for _, y in watch.made if y.dtype == torch.int8)
+        n_used = sum(y.numel() for y in watch.used if y.dtype == torch.int8)
+        is_right = not difference(result, right(x))
+        if is_right and x.dim() > 1:
+            if n_made < x.numel():
+                raise Mistake("no integer of 8 bits is made: `.to(torch.int8)`")
+            if n_used < x.numel():
+                raise Mistake(
+                    "integers of 8 bits are made, but not used: `.to` gives them"
+                )
+
+        n_far = 0
+        if isinstance(result, Tensor) and result.shape == x.shape:
+            half = x.abs().amax(-1, keepdim=True) / 127 / 2
+            n_far = ((result - x).abs() > 1.001 * half).sum().item()
+        return {
+            "numbers off by more than half a scale": n_far,
+            "int8 times (the largest / 127)": result,
+        }
+
+    cases = [
+        (torch.tensor([1.0, -0.4]),),
+        (draw(2, 4, 6, seed=1),),
+        (draw(3, 5) * torch.tensor([[1.0], [9], [0.1]]),),
+    ]
+    mistakes = {
+        "the largest becomes 128, which wraps to -128: divide by 127": by_128_wrapped,
+        "by 128, and held at 127: a largest above 0 is off by a whole scale": (
+            by_128_held
+        ),
+        "by 128, and held at 127 and -127: the largest is off by a whole scale": (
+            by_128_held_on_both_sides
+        ),
+        "a scale and a zero for each vector: a scale alone is asked for": (
+            with_a_zero_point
+        ),
+        "by 255, but 8 bits go from -128 to 127": by_255,
+        "by 128, but 8 bits go up to 127": by_128,
+        "cut off up to a whole scale away: round them": cut_off,
+        "rounded down: round to the nearest": rounded_down,
+        "one scale for all vectors: a large one spoils the small ones": one_scale,
+        "a scale for each place: take the largest over the last axis": (
+            scale_for_each_place
+        ),
+        "the largest by sign: take the absolute value first": largest_by_sign,
+        "only -1, 0 and 1 are left: divide the largest by 127": by_1,
+        "these are the integers: multiply by the scale": integers,
+        "whole numbers: multiply by the scale": whole_numbers,
+        "nothing is rounded: these are the numbers that went in": not_rounded,
+    }
+    praise = "int8: no number is off by more than half a scale"
+    compare(answer, right, cases, mistakes, praise, watched)
 
 
 class Machine:
     """Rows whose next token depends on all that went in; its passes are counted."""
 
-    def __init__(self, queue: list, n_rows: int):
-        self.rows, self.last, self.passes = [None] * n_rows, [None] * n_rows, 0
-        self.left = [0] * n_rows  # tokens that an answer still lacks
-        self.in_vain = 0  # tokens for rows whose answer is complete
+    def __init__(self, queue: list[tuple], n_rows: int) -> None:
         self.waiting = [*queue]
+        self.states: list[int | None] = [None] * n_rows
+        self.last: list[int | None] = [None] * n_rows  # each row's last token
+        self.left = [0] * n_rows  # tokens that an answer still lacks
+        self.passes = 0
+        self.in_vain = 0  # tokens for rows whose answer is complete
 
-    def admit(self, prompt, row):
+    def admit(self, prompt: list[int], row: int) -> int:
+        """Begins the next prompt in a row. Returns its first token."""
         prompt = token_list(prompt, "admit")
         if not self.waiting or prompt != self.waiting[0][0]:
             raise Mistake(f"{prompt} is admitted out of turn, or twice: keep the order")
-        if row not in range(len(self.rows)):
-            last = len(self.rows) - 1
+        if row not in range(len(self.states)):
+            last = len(self.states) - 1
             raise Mistake(
                 f"rows are numbered from 0 to {last}: {describe(row)} is none"
             )
+
         _, n = self.waiting.pop(0)
         self.left[row] = n - 1
-        self.rows[row] = sum(i * x for i, x in enumerate(prompt, 3))
-        return self.token(row)
+        self.states[row] = sum(i * token for i, token in enumerate(prompt, start=3))
+        return self.next_token(row)
 
-    def token(self, row):
-        self.last[row] = self.rows[row] = (31 * self.rows[row] + 7) % 101
-        return self.last[row]
+    def next_token(self, row: int) -> int:
+        """A row's next token, which is its new state as well."""
+        token = (31 * self.states[row] + 7) % 101
+        self.states[row] = token
+        self.last[row] = token
+        return token
 
-    def step(self, last):
+    def step(self, last: list[int | None]) -> list[int | None]:
+        """One pass over all rows. Returns a token for each that has brought one."""
         try:
             last = [*last]
         except TypeError:
-            said = f"`step` takes a list, a token for each row, not {describe(last)}"
-            raise Mistake(said) from None
-        if len(last) != len(self.rows):
-            raise Mistake(f"`step` takes a token for each of {len(self.rows)} rows")
+            raise Mistake(
+                f"`step` takes a list, a token for each row, not {describe(last)}"
+            ) from None
+        if len(last) != len(self.states):
+            raise Mistake(f"`step` takes a token for each of {len(self.states)} rows")
         for row, token in enumerate(last):
             if token is None:
                 continue
             if token != self.last[row]:
                 raise Mistake(f"row {row} gets {token}: its last token is another")
-            self.in_vain += self.left[row] <= 0
+            if self.left[row] <= 0:
+                self.in_vain += 1
             self.left[row] -= 1
+
         self.passes += 1
         if self.passes > 200:
             raise Mistake("after 200 passes it still goes on: who is done?")
-        return [None if x is None else self.token(i) for i, x in enumerate(last)]
+        tokens = []
+        for row, token in enumerate(last):
+            tokens.append(None if token is None else self.next_token(row))
+        return tokens
 
 
-def schedule(answer) -> None:
+def schedule(answer: Callable) -> None:
     """`answer(admit, step, queue, n_rows)`: the answers, and no row empty in vain."""
 
-    def on_a_machine(answer, queue, n_rows):
-        machine = Machine(queue, n_rows)
-        # A copy, as one may take from a queue what one serves.
-        found = answer(machine.admit, machine.step, copy.deepcopy(queue), n_rows)
-        if not isinstance(found, list | tuple | Tensor):
-            raise Mistake(f"give a list of answers, not {describe(found)}")
-        answers = [listed(one) for one in found]
-        return {
-            "lengths of the answers": [
-                len(one) if hasattr(one, "__len__") else 0 for one in answers
-            ],
-            "answers": answers,
-            "passes": machine.passes,
-            "tokens for rows whose answer is complete, in place of None,": (
-                machine.in_vain
-            ),
-        }
+    def right(admit: Callable, step: Callable, queue: list, n_rows: int) -> list:
+        answers = [[] for _ in queue]
+        rows = [None] * n_rows  # the number of the answer that each row writes
+        begun = 0
+        while begun < len(queue) or rows != [None] * n_rows:
+            # Free rows take from the queue. An answer of one token is done at once.
+            for row in range(n_rows):
+                while rows[row] is None and begun < len(queue):
+                    prompt, n = queue[begun]
+                    answers[begun].append(admit(prompt, row))
+                    if n > 1:
+                        rows[row] = begun
+                    begun += 1
+            if rows == [None] * n_rows:
+                break
 
-    def right(admit, step, queue, n_rows, least=1, together=False, late=False, over=0):
-        answers, rows, todo = [[] for _ in queue], [None] * n_rows, [*enumerate(queue)]
-        while todo or any(i is not None for i in rows):
-            free = [row for row in range(n_rows) if rows[row] is None]
-            for row in free if not together or len(free) == n_rows else []:
-                while rows[row] is None and todo:
-                    i, (prompt, n) = todo.pop(0)
-                    answers[i].append(admit(prompt, row))
-                    rows[row] = i if n > least else None
-                    if late:
-                        break
-            if all(i is None for i in rows):
-                continue
-            new = step([None if i is None else answers[i][-1] for i in rows])
-            for row, i in enumerate(rows):
-                if i is not None:
-                    answers[i].append(new[row])
-                    if len(answers[i]) >= queue[i][1] + over:
-                        rows[row] = None
+            # One pass for all.
+            last = [None if i is None else answers[i][-1] for i in rows]
+            for row, token in enumerate(step(last)):
+                i = rows[row]
+                if i is None:
+                    continue
+                answers[i].append(token)
+                if len(answers[i]) == queue[i][1]:
+                    rows[row] = None
         return answers
 
+    # What the mistakes share.
+
+    def one_pass(step: Callable, queue: list, rows: list, answers: list) -> None:
+        """One pass for all; a row whose answer is complete becomes free."""
+        last = [None if i is None else answers[i][-1] for i in rows]
+        for row, token in enumerate(step(last)):
+            i = rows[row]
+            if i is None:
+                continue
+            answers[i].append(token)
+            if len(answers[i]) >= queue[i][1]:
+                rows[row] = None
+
+    # Mistakes with the rows.
+
+    def two_tokens_at_least(
+        admit: Callable, step: Callable, queue: list, n_rows: int
+    ) -> list:
+        answers = [[] for _ in queue]
+        rows = [None] * n_rows
+        begun = 0
+        while begun < len(queue) or rows != [None] * n_rows:
+            for row in range(n_rows):
+                if rows[row] is None and begun < len(queue):
+                    prompt, _ = queue[begun]
+                    answers[begun].append(admit(prompt, row))
+                    rows[row] = begun  # even if the answer is complete
+                    begun += 1
+            one_pass(step, queue, rows, answers)
+        return answers
+
+    def one_token_too_many(
+        admit: Callable, step: Callable, queue: list, n_rows: int
+    ) -> list:
+        longer = [(prompt, n + 1) for prompt, n in queue]
+        return right(admit, step, longer, n_rows)
+
+    def waiting_for_the_slowest(
+        admit: Callable, step: Callable, queue: list, n_rows: int
+    ) -> list:
+        answers = [[] for _ in queue]
+        rows = [None] * n_rows
+        begun = 0
+        while begun < len(queue) or rows != [None] * n_rows:
+            if rows == [None] * n_rows:  # only when all are free
+                for row in range(n_rows):
+                    while rows[row] is None and begun < len(queue):
+                        prompt, n = queue[begun]
+                        answers[begun].append(admit(prompt, row))
+                        if n > 1:
+                            rows[row] = begun
+                        begun += 1
+            if rows == [None] * n_rows:
+                break
+            one_pass(step, queue, rows, answers)
+        return answers
+
+    def one_after_the_other(
+        admit: Callable, step: Callable, queue: list, n_rows: int
+    ) -> list:
+        answers = []
+        others = [None] * (n_rows - 1)
+        for prompt, n in queue:
+            tokens = [admit(prompt, 0)]
+            while len(tokens) < n:
+                tokens.append(step([tokens[-1], *others])[0])
+            answers.append(tokens)
+        return answers
+
+    def asked_once_a_pass(
+        admit: Callable, step: Callable, queue: list, n_rows: int
+    ) -> list:
+        answers = [[] for _ in queue]
+        rows = [None] * n_rows
+        begun = 0
+        while begun < len(queue) or rows != [None] * n_rows:
+            for row in range(n_rows):
+                if rows[row] is None and begun < len(queue):  # and not `while`
+                    prompt, n = queue[begun]
+                    answers[begun].append(admit(prompt, row))
+                    if n > 1:
+                        rows[row] = begun
+                    begun += 1
+            if rows != [None] * n_rows:
+                one_pass(step, queue, rows, answers)
+        return answers
+
+    # Mistakes with the answers.
+
+    def first_token_missing(
+        admit: Callable, step: Callable, queue: list, n_rows: int
+    ) -> list:
+        answers = right(admit, step, queue, n_rows)
+        return [tokens[1:] for tokens in answers]
+
+    def with_prompts(admit: Callable, step: Callable, queue: list, n_rows: int) -> list:
+        answers = right(admit, step, queue, n_rows)
+        pairs = zip(queue, answers, strict=True)
+        return [prompt + tokens for (prompt, _), tokens in pairs]
+
+    def on_a_machine(
+        answer: Callable, queue: list[tuple], n_rows: int
+    ) -> dict[str, object]:
+        machine = Machine(queue, n_rows)
+        # A copy, as one may take from a queue what one serves.
+        result = answer(machine.admit, machine.step, copy.deepcopy(queue), n_rows)
+        if not isinstance(result, list | tuple | Tensor):
+            raise Mistake(f"give a list of answers, not {describe(result)}")
+
+        answers = [listed(tokens) for tokens in result]
+        lengths = []
+        for tokens in answers:
+            lengths.append(len(tokens) if hasattr(tokens, "__len__") else 0)
+        in_vain = "tokens for rows whose answer is complete, in place of None,"
+        return {
+            "lengths of the answers": lengths,
+            "answers": answers,
+            "passes": machine.passes,
+            in_vain: machine.in_vain,
+        }
+
     queue = [([3, 1], 4), ([5], 1), ([2, 2], 2), ([9], 3), ([4], 1), ([6], 5), ([8], 3)]
-    cases = [(queue, 2), (queue[1:5], 3), (queue, 1), ([([7], 1), ([8], 1)], 1)]
-    cases += [([], 2), ([([3], 4)], 1), ([([3], 6), ([2], 2)], 2)]
-    compare(answer, right, cases, {
-        "an answer of one token got two: it ended with its prompt": {"least": 0},
-        "the token that `admit` returns counts: n in all": {"least": 0, "over": 1},
-        "rows wait for the slowest: a free row takes the next": {"together": True},
-        "one after the other: a pass is for all rows":
-            lambda *c: right(c[0], lambda x: c[1](x + [None] * (c[3] - 1)), c[2], 1),
+    cases = [
+        (queue, 2),
+        (queue[1:5], 3),
+        (queue, 1),
+        ([([7], 1), ([8], 1)], 1),
+        ([], 2),
+        ([([3], 4)], 1),
+        ([([3], 6), ([2], 2)], 2),
+    ]
+    mistakes = {
+        "an answer of one token got two: it ended with its prompt": two_tokens_at_least,
+        "the token that `admit` returns counts: n in all": one_token_too_many,
+        "rows wait for the slowest: a free row takes the next": waiting_for_the_slowest,
+        "one after the other: a pass is for all rows": one_after_the_other,
         "an answer of one token leaves its row free at once: ask the queue again, with"
-        " `while` in place of `if`": {"late": True},
-        "the first token, which `admit` returns, is missing":
-            lambda *case: [x[1:] for x in right(*case)],
-        "answers hold their prompts, too: give the new tokens":
-            lambda *c: [q[0] + x for q, x in zip(c[2], right(*c), strict=True)],
-    }, "schedule: free rows first, then one pass for all", on_a_machine)  # fmt: skip
+        " `while` in place of `if`": asked_once_a_pass,
+        "the first token, which `admit` returns, is missing": first_token_missing,
+        "answers hold their prompts, too: give the new tokens": with_prompts,
+    }
+    praise = "schedule: free rows first, then one pass for all"
+    compare(answer, right, cases, mistakes, praise, on_a_machine)
