@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from plain import grown, splatted, unlike
 
 PATHS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 NOTEBOOKS = {path.stem: nbformat.read(path, as_version=4) for path in PATHS}
@@ -70,6 +71,23 @@ def test_lines_are_short_enough_to_project():
     for stem, found in CODE.items():
         lines = [line for cell in found for line in cell.source.splitlines()]
         assert max(map(len, lines)) <= 88, stem
+
+
+SQUEEZED = {
+    unlike: ("free, plan = [0] * n_rows, []", "queries, keys = x[0], x[1]"),
+    splatted: ("GPTConfig(**sizes)", "GPTConfig(d_model=64, n_heads=4)"),
+    grown: ("networks |= {'NVLink': 450e9}", "networks['NVLink'] = 450e9"),
+}
+
+
+@pytest.mark.parametrize("find", SQUEEZED, ids=lambda find: find.__name__)
+def test_no_cell_is_squeezed(find):
+    """No dictionary is made to be splatted, no statement assigns unlike things."""
+    bad, good = SQUEEZED[find]
+    assert find(ast.parse(bad)) and not find(ast.parse(good))
+    for stem, cell in ALL_CODE:
+        if "%" not in cell.source[:1]:
+            assert not find(ast.parse(cell.source)), (stem, cell.source)
 
 
 def test_every_name_in_the_prose_exists():
@@ -145,7 +163,7 @@ def test_nothing_comes_from_the_network():
 
 FACTORIES = ["arange", "empty", "eye", "full", "linspace", "ones", "tensor", "zeros"]
 FACTORIES += ["rand", "randint", "randn", "randperm", "causal_mask", "sinusoidal"]
-MODELS = ["model", "theirs", "twin", "game"]
+MODELS = ["model", "twin", "game", "my_gpt", "package_gpt", "trained_gpt", "small_gpt"]
 PASSES = ["decode", "encode", "forward"]
 
 
