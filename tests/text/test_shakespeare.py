@@ -32,8 +32,9 @@ def test_a_split_with_an_empty_part_is_refused(fraction):
 def test_targets_are_the_inputs_one_token_later():
     tokens = torch.randint(100, (50,), generator=seeded())
     windows = tokens.unfold(0, 8, 1).tolist()
-    how = {"batch_size": 3, "context_length": 7, "n_steps": 5}
-    drawn = list(batches(tokens, **how, generator=seeded()))
+    drawn = list(
+        batches(tokens, batch_size=3, context_length=7, n_steps=5, generator=seeded())
+    )
     assert len(drawn) == 5
     for inputs, targets in drawn:
         assert inputs.shape == targets.shape == (3, 7)
@@ -43,8 +44,13 @@ def test_targets_are_the_inputs_one_token_later():
 
 
 def test_every_window_is_drawn_about_equally_often_from_the_first_to_the_last():
-    how = {"batch_size": 4000, "context_length": 3, "n_steps": 1}
-    ((inputs, targets),) = batches(torch.arange(7), **how, generator=seeded())
+    ((inputs, targets),) = batches(
+        torch.arange(7),
+        batch_size=4000,
+        context_length=3,
+        n_steps=1,
+        generator=seeded(),
+    )
     counts = torch.bincount(inputs[:, 0]).tolist()
     assert len(counts) == 4
     assert all(abs(n - 1000) < 150 for n in counts)
@@ -54,8 +60,13 @@ def test_every_window_is_drawn_about_equally_often_from_the_first_to_the_last():
 def test_the_generator_alone_decides():
     def draw(seed, other):
         torch.manual_seed(other)
-        how = {"batch_size": 9, "context_length": 4, "n_steps": 3}
-        drawn = batches(torch.arange(100), **how, generator=seeded(seed))
+        drawn = batches(
+            torch.arange(100),
+            batch_size=9,
+            context_length=4,
+            n_steps=3,
+            generator=seeded(seed),
+        )
         return torch.stack([inputs for inputs, _ in drawn])
 
     assert torch.equal(draw(1, 0), draw(1, 5))
@@ -63,17 +74,19 @@ def test_the_generator_alone_decides():
 
 
 def test_a_text_too_short_for_one_window_is_refused_at_once():
-    how = {"batch_size": 1, "n_steps": 1}
     with pytest.raises(ValueError, match=r"\(8\) .*9 tokens.* 8$"):
-        batches(torch.arange(8), context_length=8, **how)
-    ((inputs, targets),) = batches(torch.arange(9), context_length=8, **how)
+        batches(torch.arange(8), batch_size=1, context_length=8, n_steps=1)
+    ((inputs, targets),) = batches(
+        torch.arange(9), batch_size=1, context_length=8, n_steps=1
+    )
     assert targets.tolist() == [[1, 2, 3, 4, 5, 6, 7, 8]]
 
 
 def test_inputs_and_targets_share_no_memory():
-    how = {"batch_size": 2, "context_length": 4, "n_steps": 1}
     tokens = torch.arange(20)
-    ((inputs, targets),) = batches(tokens, **how, generator=seeded())
+    ((inputs, targets),) = batches(
+        tokens, batch_size=2, context_length=4, n_steps=1, generator=seeded()
+    )
     right = targets.clone()
     inputs.zero_()
     assert torch.equal(targets, right) and torch.equal(tokens, torch.arange(20))

@@ -40,9 +40,15 @@ def random_tokens(*shape, seed=0):
     return torch.randint(13, shape, generator=seeded(seed))
 
 
-def tiny_gpt(**how) -> GPT:
-    sizes = {"d_vocab": 13, "context_length": T, "d_model": 8, "n_heads": 2}
-    return GPT(GPTConfig(**sizes, n_layers=1, **how), seeded())
+def tiny_gpt(dropout: float = 0.0) -> GPT:
+    config = GPTConfig(
+        d_vocab=13, context_length=T, d_model=8, n_heads=2, n_layers=1, dropout=dropout
+    )
+    return GPT(config, seeded())
+
+
+def tiny_gpt_and_batch() -> tuple[GPT, tuple[torch.Tensor, torch.Tensor]]:
+    return tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
 
 
 def copies(model: nn.Module) -> list[torch.Tensor]:
@@ -51,7 +57,8 @@ def copies(model: nn.Module) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("shape", [(4,), (2, 3, 4)])
 def test_the_loss_is_the_mean_surprise_at_the_targets(shape):
-    logits, targets = 3 * random(*shape, 13), random_tokens(*shape)
+    logits = 3 * random(*shape, 13)
+    targets = random_tokens(*shape)
     surprises = []
     pairs = zip(logits.view(-1, 13).tolist(), targets.flatten().tolist(), strict=True)
     for row, target in pairs:
@@ -77,9 +84,9 @@ def test_logits_of_16_bits_have_the_loss_of_the_same_numbers(dtype, smoothing):
     logits, targets = (8 * random(3, 40, 1000)).to(dtype), random_tokens(3, 40)
     right = next_token_loss(logits.double(), targets, smoothing)
     assert right.dtype == torch.float64
-    found = next_token_loss(logits, targets, smoothing)
-    assert found.dtype == torch.float32
-    assert_close(found.double(), right, atol=0, rtol=1e-6)
+    loss = next_token_loss(logits, targets, smoothing)
+    assert loss.dtype == torch.float32
+    assert_close(loss.double(), right, atol=0, rtol=1e-6)
 
 
 class Table(nn.Module):
@@ -140,8 +147,8 @@ def test_the_running_means_of_16_bits_are_those_of_the_same_gradients(dtype):
     state = adam.state[weights]
     assert_close(state["mean"].double(), mean, atol=1e-5, rtol=1e-4)
     assert_close(state["square"].double(), square, atol=1e-5, rtol=1e-4)
-    found = by_muon.state[matrix]["momentum"]
-    assert_close(found.double(), momentum, atol=1e-5, rtol=1e-4)
+    by_state = by_muon.state[matrix]["momentum"]
+    assert_close(by_state.double(), momentum, atol=1e-5, rtol=1e-4)
 
 
 def test_orthogonalize_of_float16_has_no_largest_length():
@@ -162,8 +169,10 @@ def test_logits_and_targets_of_other_shapes_are_refused():
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 @pytest.mark.parametrize("warmup", [0, 10])
 def test_warmup_rises_evenly_to_1_and_the_cosine_falls_to_the_floor(warmup, floor):
-    how = {"warmup": warmup, "total": warmup + 40, "floor": floor}
-    factors = [warmup_cosine(step, **how) for step in range(warmup + 60)]
+    factors = [
+        warmup_cosine(step, warmup=warmup, total=warmup + 40, floor=floor)
+        for step in range(warmup + 60)
+    ]
     up, down = factors[: warmup + 1], factors[warmup : warmup + 41]
     assert up == pytest.approx([(i + 1) / len(up) for i in range(len(up))])
     assert down[0] == 1
@@ -176,9 +185,15 @@ def test_warmup_rises_evenly_to_1_and_the_cosine_falls_to_the_floor(warmup, floo
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 @pytest.mark.parametrize("warmup", [0, 10])
 def test_the_linear_schedule_rises_as_the_other_and_falls_in_a_line(warmup, floor):
-    how = {"warmup": warmup, "total": warmup + 40, "floor": floor}
-    factors = [warmup_linear(step, **how) for step in range(warmup + 60)]
-    assert factors[:warmup] == [warmup_cosine(s, **how) for s in range(warmup)]
+    factors = [
+        warmup_linear(step, warmup=warmup, total=warmup + 40, floor=floor)
+        for step in range(warmup + 60)
+    ]
+    rising = [
+        warmup_cosine(step, warmup=warmup, total=warmup + 40, floor=floor)
+        for step in range(warmup)
+    ]
+    assert factors[:warmup] == rising
     line = [1 - (1 - floor) * i / 40 for i in range(41)]
     assert factors[warmup : warmup + 41] == pytest.approx(line)
     assert factors[warmup + 40 :] == pytest.approx([floor] * 20)
@@ -210,8 +225,9 @@ def test_adamw_is_pytorchs_over_200_steps_with_two_groups_and_a_schedule():
             {"params": [net[0].weight, net[2].weight], "weight_decay": 0.3},
             {"params": [net[0].bias, net[2].bias, unused], "lr": 0.004},
         ]
-        how = {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-2, "weight_decay": 0.0}
-        optimizer = optimizer_class(groups, **how)
+        optimizer = optimizer_class(
+            groups, lr=0.01, betas=(0.8, 0.95), eps=1e-2, weight_decay=0.0
+        )
         for step in range(200):
             x = random(16, 4, seed=step, dtype=torch.float64)
             optimizer.zero_grad()
@@ -225,12 +241,10 @@ def test_adamw_is_pytorchs_over_200_steps_with_two_groups_and_a_schedule():
 
 
 def test_adamw_has_pytorchs_defaults():
-    ours, theirs = (
-        kind([nn.Parameter(torch.ones(2))]).param_groups[0]
-        for kind in (AdamW, torch.optim.AdamW)
-    )
+    settings = AdamW([nn.Parameter(torch.ones(2))]).param_groups[0]
+    expected = torch.optim.AdamW([nn.Parameter(torch.ones(2))]).param_groups[0]
     for name in ("lr", "betas", "eps", "weight_decay"):
-        assert ours[name] == theirs[name]
+        assert settings[name] == expected[name]
 
 
 def test_a_saved_adamw_goes_on_where_it_stopped():
@@ -297,30 +311,43 @@ def newton_schulz(g, n_steps=5):
 
 def test_muon_is_the_loop_over_single_matrices_and_adamw_is_elsewhere():
     shapes = [(4, 6), (6, 4), (4, 6), (5, 5), (12, 3)]
-    ours = [nn.Parameter(random(*s, seed=i)) for i, s in enumerate(shapes)]
+    matrices = [nn.Parameter(random(*s, seed=i)) for i, s in enumerate(shapes)]
+    expected = [p.detach().clone() for p in matrices]
     frozen = nn.Parameter(random(4, 6))
-    theirs = [p.detach().clone() for p in ours]
     vector = nn.Parameter(random(7))
     other = nn.Parameter(vector.detach().clone())
-    adam = {"betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.1}
-    slow = {"params": [vector], "muon": False, "lr": 0.3}
-    optimizer = Muon([{"params": [*ours, frozen]}, slow], 0.05, momentum=0.9, **adam)
-    reference = torch.optim.AdamW([other], 0.3, **adam)
-    buffers = [torch.zeros(s) for s in shapes]
+    optimizer = Muon(
+        [
+            {"params": [*matrices, frozen]},
+            {"params": [vector], "muon": False, "lr": 0.3},
+        ],
+        0.05,
+        momentum=0.9,
+        betas=(0.8, 0.9),
+        eps=1e-3,
+        weight_decay=0.1,
+    )
+    reference = torch.optim.AdamW(
+        [other], 0.3, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1
+    )
+    means = [torch.zeros(s) for s in shapes]
     for step in range(5):
-        for i, (p, x) in enumerate(zip(ours, theirs, strict=True)):
-            p.grad = g = random(*p.shape, seed=100 * step + i)
-            buffers[i] = 0.9 * buffers[i] + 0.1 * g
-            ahead = 0.9 * buffers[i] + 0.1 * g  # Nesterov's
-            rows, columns = g.shape
-            u = newton_schulz(ahead) if rows <= columns else newton_schulz(ahead.T).T
-            longer = math.sqrt(rows / columns) if rows > columns else 1.0
-            x -= 0.05 * (0.1 * x + longer * u)
+        for i, (p, x) in enumerate(zip(matrices, expected, strict=True)):
+            gradient = random(*p.shape, seed=100 * step + i)
+            p.grad = gradient
+            means[i] = 0.9 * means[i] + 0.1 * gradient
+            ahead = 0.9 * means[i] + 0.1 * gradient  # Nesterov's
+            rows, columns = gradient.shape
+            if rows > columns:
+                update = math.sqrt(rows / columns) * newton_schulz(ahead.T).T
+            else:
+                update = newton_schulz(ahead)
+            x -= 0.05 * (0.1 * x + update)
         vector.grad = random(7, seed=step)
         other.grad = vector.grad.clone()
         optimizer.step()
         reference.step()
-    for p, x in zip(ours, theirs, strict=True):
+    for p, x in zip(matrices, expected, strict=True):
         assert_close(p.detach(), x, atol=1e-5, rtol=0)
     assert_close(vector, other, atol=1e-6, rtol=0)
     assert torch.equal(frozen, random(4, 6)), "no gradient, no step"
@@ -352,31 +379,43 @@ def test_training_learns_a_repeated_batch(optimizer):
 
 def test_train_is_the_plain_loop_of_pytorch():
     def data():
-        tokens, generator = random_tokens(200), seeded(1)
-        how = {"batch_size": 3, "context_length": T, "n_steps": 6}
-        return batches(tokens, **how, generator=generator)
+        return batches(
+            random_tokens(200),
+            batch_size=3,
+            context_length=T,
+            n_steps=6,
+            generator=seeded(1),
+        )
 
-    ours, theirs = tiny_gpt(), tiny_gpt()
+    def sgd(model):
+        return torch.optim.SGD(model.parameters(), 0.5, momentum=0.9)
+
     seen = []
-    optimizer = torch.optim.SGD(ours.parameters(), 0.5, momentum=0.9)
-    how = {"clip": 0.2, "on_step": lambda step, loss: seen.append((step, loss))}
-    losses = train(ours, optimizer, data(), **how)
-    optimizer = torch.optim.SGD(theirs.parameters(), 0.5, momentum=0.9)
+
+    def on_step(step, loss):
+        seen.append((step, loss))
+
+    model = tiny_gpt()
+    losses = train(model, sgd(model), data(), clip=0.2, on_step=on_step)
+
+    plain = tiny_gpt()
+    optimizer = sgd(plain)
     expected = []
     for inputs, targets in data():
         optimizer.zero_grad()
-        loss = F.cross_entropy(theirs(inputs).flatten(0, 1), targets.flatten())
+        loss = F.cross_entropy(plain(inputs).flatten(0, 1), targets.flatten())
         loss.backward()
-        nn.utils.clip_grad_norm_(theirs.parameters(), 0.2)
+        nn.utils.clip_grad_norm_(plain.parameters(), 0.2)
         optimizer.step()
         expected.append(loss.item())
     assert losses == pytest.approx(expected, abs=1e-5)
-    assert_close(copies(ours), copies(theirs), atol=1e-6, rtol=0)
+    assert_close(copies(model), copies(plain), atol=1e-6, rtol=0)
     assert seen == list(enumerate(losses))
 
 
 def test_one_step_of_gradient_descent_is_as_long_as_the_clip():
-    model, clip = tiny_gpt(), 0.1
+    model = tiny_gpt()
+    clip = 0.1
     before = copies(model)
     batch = (random_tokens(2, T), random_tokens(2, T, seed=1))
     train(model, torch.optim.SGD(model.parameters(), 1.0), [batch], clip=clip)
@@ -386,12 +425,13 @@ def test_one_step_of_gradient_descent_is_as_long_as_the_clip():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-@pytest.mark.parametrize("where", ["loss", "gradient"])
+@pytest.mark.parametrize("place", ["loss", "gradient"])
 def test_what_is_not_finite_is_named_with_its_step_before_any_weight_changes(
-    where, bad
+    place, bad
 ):
-    model, batch = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
-    factor, seen = {"loss": 1.0, "gradient": 1.0}, []
+    model, batch = tiny_gpt_and_batch()
+    factor = {"loss": 1.0, "gradient": 1.0}
+    seen = []
     model.norm.gain.register_hook(lambda gradient: gradient * factor["gradient"])
 
     def loss_function(logits, targets):
@@ -399,17 +439,24 @@ def test_what_is_not_finite_is_named_with_its_step_before_any_weight_changes(
 
     def on_step(step, loss):
         if step == 12:
-            factor[where] = bad
+            factor[place] = bad
             seen.extend(copies(model))
 
-    how = {"loss_function": loss_function, "on_step": on_step, "first_step": 10}
     with pytest.raises(ValueError, match="(nan|inf).* at step 13: the learning rate"):
-        train(model, AdamW(model.parameters()), [batch] * 6, **how)
+        train(
+            model,
+            AdamW(model.parameters()),
+            [batch] * 6,
+            loss_function=loss_function,
+            on_step=on_step,
+            first_step=10,
+        )
     assert all(map(torch.equal, seen, model.parameters()))
 
 
 def test_a_batch_without_targets_is_named_as_a_cause():
-    model, nothing = tiny_gpt(), torch.full((2, T), -100)
+    model = tiny_gpt()
+    nothing = torch.full((2, T), -100)
     with pytest.raises(ValueError, match="nan .* at step 0: .* no targets"):
         train(model, AdamW(model.parameters()), [(random_tokens(2, T), nothing)])
 
@@ -474,10 +521,11 @@ def test_what_can_not_be_trained_is_refused_before_a_batch_is_drawn(make, words)
 
 def test_a_loss_that_moves_nothing_is_refused():
     """Also where gradients of an earlier step are still there."""
-    model, batch = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
+    model, batch = tiny_gpt_and_batch()
     for p in model.parameters():
         p.grad = torch.ones_like(p)
-    before, elsewhere = copies(model), torch.ones((), requires_grad=True)
+    before = copies(model)
+    elsewhere = torch.ones((), requires_grad=True)
     for loss_function in (
         lambda logits, targets: next_token_loss(logits.detach(), targets),
         lambda logits, targets: 2 * elsewhere,
@@ -491,7 +539,7 @@ def test_a_loss_that_moves_nothing_is_refused():
 
 
 def test_some_parameters_may_be_frozen_and_some_left_out():
-    model, batch = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
+    model, batch = tiny_gpt_and_batch()
     model.embedding.requires_grad_(False)
     before = copies(model)
     train(model, AdamW(model.blocks[0].parameters()), [batch])
@@ -499,24 +547,28 @@ def test_some_parameters_may_be_frozen_and_some_left_out():
         assert torch.equal(old, new) != name.startswith("blocks.0."), name
 
 
-@pytest.mark.parametrize("where", ["forward", "optimizer", "on_step"])
+@pytest.mark.parametrize("place", ["forward", "optimizer", "on_step"])
 @pytest.mark.parametrize("n_times", [1, 2, 5])
-def test_ctrl_c_never_cuts_a_step_in_two(where, n_times, capsys):
+def test_ctrl_c_never_cuts_a_step_in_two(place, n_times, capsys):
     """Wherever it falls, the step is made whole, and no other after it."""
-    model, batch = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
-    same, optimizer = tiny_gpt(), AdamW(model.parameters())
+    model, batch = tiny_gpt_and_batch()
+    optimizer = AdamW(model.parameters())
 
     def press(*_):
         for _ in range(n_times):
             signal.raise_signal(signal.SIGINT)
 
-    how = {"on_step": press} if where == "on_step" else {}
-    if where == "forward":
+    on_step = None
+    if place == "forward":
         model.blocks[0].register_forward_hook(press)
-    if where == "optimizer":
+    elif place == "optimizer":
         optimizer.register_step_pre_hook(press)
-    losses = train(model, optimizer, [batch] * 5, **how)
+    else:
+        on_step = press
+    losses = train(model, optimizer, [batch] * 5, on_step=on_step)
     assert len(losses) == 1 and "after 1 step" in capsys.readouterr().out
+
+    same = tiny_gpt()
     train(same, AdamW(same.parameters()), [batch])
     assert all(map(torch.equal, model.parameters(), same.parameters()))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -524,7 +576,7 @@ def test_ctrl_c_never_cuts_a_step_in_two(where, n_times, capsys):
 
 def test_what_never_ends_is_broken_off_when_patience_is_over(monkeypatch):
     monkeypatch.setattr(loop, "PATIENCE", 0)
-    model, batch = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
+    model, batch = tiny_gpt_and_batch()
 
     def hang(*_):
         for _ in range(10):
@@ -537,14 +589,15 @@ def test_what_never_ends_is_broken_off_when_patience_is_over(monkeypatch):
 
 
 def test_training_in_another_thread_leaves_signals_alone():
-    model, batch = tiny_gpt(), (random_tokens(2, T), random_tokens(2, T))
+    model, batch = tiny_gpt_and_batch()
     with ThreadPoolExecutor() as pool:
         work = pool.submit(train, model, AdamW(model.parameters()), [batch] * 2)
         assert len(work.result()) == 2
 
 
 def test_train_trains_with_dropout_and_evaluate_measures_without():
-    model, tokens = tiny_gpt(dropout=0.5), random_tokens(30)
+    model = tiny_gpt(dropout=0.5)
+    tokens = random_tokens(30)
     assert evaluate(model, tokens) == evaluate(model, tokens)
     modes = []
     model.eval().register_forward_hook(lambda *call: modes.append(model.training))
@@ -570,7 +623,8 @@ def test_evaluate_predicts_every_token_but_the_first_once(n):
 
 
 def test_evaluate_keeps_no_graph():
-    model, graphs = tiny_gpt(), []
+    model = tiny_gpt()
+    graphs = []
     model.register_forward_hook(lambda *call: graphs.append(call[-1].grad_fn))
     evaluate(model, random_tokens(20))
     assert graphs and not any(graphs)

@@ -21,7 +21,7 @@ from companion.training.parallel import (
 from companion.training.processes import Process
 
 
-def rehearse():
+def run_demo():
     """Each part beside one process; one head of four is left to each."""
     process = Process.this("cpu")
     with process.joined():
@@ -30,7 +30,7 @@ def rehearse():
 
 def test_every_part_follows_one_process():
     """Chapter 11 runs it in two; in four, left and right of a ring are different."""
-    together(4, rehearse)
+    together(4, run_demo)
 
 
 def fall_silent():
@@ -102,9 +102,12 @@ def test_parts_of_attention_merge_in_any_order():
     keys = 20 * keys  # so that the largest scores decide
     right = attention(queries, keys, values)
     parts = [slice(20, 30), slice(0, 1), slice(1, 20)]
-    found = [partial_attention(queries, keys[:, :, x], values[:, :, x]) for x in parts]
-    _, total, out = merge_partials(found[0], merge_partials(*found[1:]))
-    torch.testing.assert_close(out / total, right)
+    first, second, third = (
+        partial_attention(queries, keys[:, :, part], values[:, :, part])
+        for part in parts
+    )
+    merged = merge_partials(first, merge_partials(second, third))
+    torch.testing.assert_close(merged.output / merged.total, right)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -112,10 +115,15 @@ def test_parts_of_16_bits_are_summed_in_32(dtype):
     """Of the same scores, the answer is as good with many parts as with one."""
     queries, keys, values = random(3, 1, 2, 256, 8).to(dtype).unbind()
     right = attention(queries.double(), keys.double(), values.double())
-    places = torch.arange(256).split(4)
-    found = [partial_attention(queries, keys[:, :, x], values[:, :, x]) for x in places]
-    merged = functools.reduce(merge_partials, found)
     whole = partial_attention(queries, keys, values)
-    errors = [(x[2] / x[1] - right).abs().mean().item() for x in (merged, whole)]
-    assert merged[1].dtype == torch.float32
-    assert errors[0] == pytest.approx(errors[1], rel=1e-2)
+    partials = [
+        partial_attention(queries, keys[:, :, part], values[:, :, part])
+        for part in torch.arange(256).split(4)
+    ]
+    merged = functools.reduce(merge_partials, partials)
+    assert merged.total.dtype == torch.float32
+
+    def mean_error(partial):
+        return (partial.output / partial.total - right).abs().mean().item()
+
+    assert mean_error(merged) == pytest.approx(mean_error(whole), rel=1e-2)
