@@ -101,10 +101,10 @@ def test_gpt2_agrees_with_hugging_face_on_any_text(gpt2, reference, text):
 def test_gpt2_is_tiktoken_s_own_encoding(gpt2, monkeypatch):
     """Its special token, too, and all of the plays."""
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(VOCABULARY))
-    theirs = tiktoken.get_encoding("gpt2")
+    reference = tiktoken.get_encoding("gpt2")
     for text in (tiny_shakespeare()[:300_000], "a<|endoftext|>b", "\u3000 \n\n x"):
         ids = gpt2.encode(text, allowed_special="all")
-        assert ids == theirs.encode(text, allowed_special="all")
+        assert ids == reference.encode(text, allowed_special="all")
 
 
 def test_a_missing_or_damaged_vocabulary_is_an_error_and_stays(tmp_path, monkeypatch):
@@ -158,17 +158,17 @@ def shakespearean():
 @settings(max_examples=100, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_bpe_round_trip_and_tiktoken_agree_on_any_text(text):
-    tokenizer, theirs = shakespearean()
+    tokenizer, reference = shakespearean()
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
     assert tokenizer.encode(tokenizer.decode(ids)) == ids
-    assert theirs.encode(text, disallowed_special=()) == ids
+    assert reference.encode(text, disallowed_special=()) == ids
 
 
 def test_bpe_and_tiktoken_agree_on_every_line_of_the_corpus():
-    tokenizer, theirs = shakespearean()
+    tokenizer, reference = shakespearean()
     for line in tiny_shakespeare().splitlines(keepends=True):
-        assert tokenizer.encode(line) == theirs.encode(line)
+        assert tokenizer.encode(line) == reference.encode(line)
 
 
 def test_merges_may_come_from_json():

@@ -64,19 +64,19 @@ def test_heads_in_parts_add_up(n_kv_heads, engine, bias):
     assert n == sum(p.numel() for p in layer.parameters())
 
 
-def feed_forward(kind: str, d_hidden: int) -> torch.nn.Module:
+def feed_forward(name: str, d_hidden: int) -> torch.nn.Module:
     config = GPTConfig(
         d_vocab=11, context_length=8, d_model=12, n_heads=2, n_layers=1,
-        feed_forward=kind, activation="silu", d_hidden=d_hidden,
+        feed_forward=name, activation="silu", d_hidden=d_hidden,
     )  # fmt: skip
     layer = GPT(config, seeded()).blocks[0].feed_forward
     torch.nn.init.normal_(layer.to_output.bias, generator=seeded(1))
     return layer
 
 
-@pytest.mark.parametrize("kind", ["plain", "gated"])
-def test_hidden_features_in_parts_add_up(kind):
-    layer, x = feed_forward(kind, 48), random(2, 5, 12)
+@pytest.mark.parametrize("name", ["plain", "gated"])
+def test_hidden_features_in_parts_add_up(name):
+    layer, x = feed_forward(name, 48), random(2, 5, 12)
     parts = [shard_feed_forward(layer, rank, 4).part for rank in range(4)]
     torch.testing.assert_close(sum(part(x) for part in parts), layer(x))
 
