@@ -98,11 +98,7 @@ class EncoderDecoder(nn.Module):
     def read(
         self, source: Tensor, lengths: Tensor | None = None
     ) -> "ConditionedDecoder":
-<<<<<<< HEAD
-        """Encodes sources (b s) once. Returns a decoder for `generate`. Chapter 08."""
-=======
         """Encodes sources (b s) once. Returns a decoder to generate with."""
->>>>>>> u_model
         return ConditionedDecoder(self, source, lengths)
 
 
