@@ -1,5 +1,6 @@
 """A bad file is named and changes nothing; a good one gives back everything."""
 
+import json
 import math
 import pickle
 import re
@@ -7,6 +8,7 @@ import sys
 import types
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import torch
 import torch.distributed as dist
 from common import random, seeded, together
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load, save, save_file
 from torch import nn
 
 from companion import (
@@ -34,11 +36,11 @@ from companion.training.processes import Process, full_tensor, shard
 TINY = replace(RECIPES["fast"].config, d_model=32, n_layers=2)
 
 
-def fresh(config=TINY, seed=0, kind=muon):
+def fresh(config=TINY, seed=0, make_optimizer=muon):
     """A model, its optimizer and a generator, as nobody has trained them."""
     generator = seeded(seed)
     model = GPT(config, generator)
-    return model, kind(model), generator
+    return model, make_optimizer(model), generator
 
 
 @pytest.fixture
@@ -50,17 +52,18 @@ def path(tmp_path):
 
 def everything(model, optimizer, generator) -> list[torch.Tensor]:
     """All that a checkpoint can change."""
-    kept = [optimizer.state[p] for p in model.parameters() if p in optimizer.state]
-    state = [x for about in kept for _, x in sorted(about.items())]
-    tensors = [*model.state_dict().values(), generator.get_state(), *state]
+    tensors = [*model.state_dict().values(), generator.get_state()]
+    for p in model.parameters():
+        if p in optimizer.state:
+            tensors += [x for _, x in sorted(optimizer.state[p].items())]
     return [torch.as_tensor(x).clone() for x in tensors]
 
 
-def check_refused(path, what, words, **expected):
-    before = everything(*what)
+def check_refused(path, state, words, **expected):
+    before = everything(*state)
     with pytest.raises(ValueError, match=words):
-        load_checkpoint(path, *what, **expected)
-    after = everything(*what)
+        load_checkpoint(path, *state, **expected)
+    after = everything(*state)
     assert len(after) == len(before) and all(map(torch.equal, before, after))
 
 
@@ -107,11 +110,13 @@ def test_a_file_of_another_program_or_an_older_version_is_named(path, header):
 
 
 def test_a_checkpoint_gives_back_weights_generator_and_facts(path):
-    (model, _, generator), other = fresh(), fresh(seed=1)
-    assert load_checkpoint(str(path), *other) == {"step": 7}
-    assert all(map(torch.equal, model.parameters(), other[0].parameters()))
-    drawn = [torch.rand(3, generator=one) for one in (generator, other[2])]
-    assert torch.equal(*drawn)
+    model, _, generator = fresh()
+    other_model, other_optimizer, other_generator = fresh(seed=1)
+    metadata = load_checkpoint(str(path), other_model, other_optimizer, other_generator)
+    assert metadata == {"step": 7}
+    assert all(map(torch.equal, model.parameters(), other_model.parameters()))
+    drawn = torch.rand(3, generator=generator)
+    assert torch.equal(drawn, torch.rand(3, generator=other_generator))
     assert [p.name for p in path.parent.iterdir()] == ["run.safetensors"]
 
 
@@ -133,22 +138,30 @@ def test_buffers_and_tied_and_turned_weights_are_kept(tmp_path):
     model(random(9, 4))
     save_checkpoint(tmp_path / "x", model, *others)
     load_checkpoint(tmp_path / "x", *again)
-    right, found = model.state_dict(), again[0].state_dict()
-    assert all(torch.equal(right[name], found[name]) for name in right)
-    assert found["1.running_mean"].any()
+    loaded = again[0].state_dict()
+    for name, x in model.state_dict().items():
+        assert torch.equal(x, loaded[name])
+    assert loaded["1.running_mean"].any()
 
 
 def test_facts_may_have_any_name(path):
-    facts = {"parameters": {"x": [3]}, "numbers": 5, "facts": "f", "sha256": "0" * 64}
-    save_checkpoint(path, *fresh(), **facts)
-    assert load_checkpoint(path, *fresh()) == facts
+    save_checkpoint(
+        path, *fresh(), parameters={"x": [3]}, numbers=5, metadata="m", sha256="0" * 64
+    )
+    assert load_checkpoint(path, *fresh()) == {
+        "parameters": {"x": [3]},
+        "numbers": 5,
+        "metadata": "m",
+        "sha256": "0" * 64,
+    }
+    load_checkpoint(path, *fresh(), parameters={"x": [3]})
 
 
 def muon_with_half_the_momentum(model):
     """Only its first group differs."""
-    made = muon(model)
-    made.param_groups[0]["momentum"] = 0.5
-    return made
+    optimizer = muon(model)
+    optimizer.param_groups[0]["momentum"] = 0.5
+    return optimizer
 
 
 OPTIMIZERS = {
@@ -161,21 +174,28 @@ OPTIMIZERS = {
 }
 
 
-def stepped(kind, n_steps, path=None):
+def stepped(name, n_steps, path=None):
     """A model and its optimizer after some steps, or as they lie in a checkpoint."""
-    what = fresh(kind=OPTIMIZERS[kind])
+    model, optimizer, generator = fresh(make_optimizer=OPTIMIZERS[name])
     if path:
-        load_checkpoint(path, *what)
+        load_checkpoint(path, model, optimizer, generator)
+    train_on_random_tokens(model, optimizer, generator, n_steps)
+    return model, optimizer, generator
+
+
+def train_on_random_tokens(model, optimizer, generator, n_steps):
     tokens = torch.randint(65, (1000,), generator=seeded(1))
-    how = {"batch_size": 2, "context_length": 8, "n_steps": n_steps}
-    train(*what[:2], batches(tokens, **how, generator=what[2]))
-    return what
+    drawn = batches(
+        tokens, batch_size=2, context_length=8, n_steps=n_steps, generator=generator
+    )
+    train(model, optimizer, drawn)
 
 
-@pytest.mark.parametrize("kind", ["muon", "AdamW", "PyTorch's AdamW", "SGD"])
-def test_any_optimizer_goes_on_to_the_same_bits(path, kind):
-    save_checkpoint(path, *stepped(kind, 3))
-    straight, resumed = stepped(kind, 6), stepped(kind, 3, path)
+@pytest.mark.parametrize("name", ["muon", "AdamW", "PyTorch's AdamW", "SGD"])
+def test_any_optimizer_goes_on_to_the_same_bits(path, name):
+    save_checkpoint(path, *stepped(name, 3))
+    straight = stepped(name, 6)
+    resumed = stepped(name, 3, path)
     assert all(map(torch.equal, everything(*straight), everything(*resumed)))
 
 
@@ -197,15 +217,16 @@ def test_every_parameter_finds_its_own_state_in_whatever_order_they_are(path, ma
         train(model, optimizer, [batch] * n_steps, loss_function=nn.MSELoss())
         return model, optimizer, seeded()
 
-    model, optimizer, _ = saved = of(list, 3)
-    save_checkpoint(path, *saved)
-    other = of(lambda parameters: parameters[::-1], 1)
-    load_checkpoint(path, *other)
-    for one, two in zip(model.parameters(), other[0].parameters(), strict=True):
-        ours, theirs = optimizer.state[one], other[1].state[two]
-        assert ours.keys() == theirs.keys() and torch.equal(one, two)
-        for key, x in ours.items():
-            assert torch.equal(torch.as_tensor(x), torch.as_tensor(theirs[key]))
+    model, optimizer, generator = of(list, 3)
+    save_checkpoint(path, model, optimizer, generator)
+    loaded, loaded_optimizer, generator = of(lambda parameters: parameters[::-1], 1)
+    load_checkpoint(path, loaded, loaded_optimizer, generator)
+    for p, q in zip(model.parameters(), loaded.parameters(), strict=True):
+        state = optimizer.state[p]
+        loaded_state = loaded_optimizer.state[q]
+        assert state.keys() == loaded_state.keys() and torch.equal(p, q)
+        for key, x in state.items():
+            assert torch.equal(torch.as_tensor(x), torch.as_tensor(loaded_state[key]))
 
 
 def test_parameters_in_other_groups_are_another_optimizer(path):
@@ -224,9 +245,9 @@ def test_an_optimizer_of_the_same_name_from_elsewhere_is_another(path, make):
     class AdamW(make):  # of the same settings
         pass
 
-    def of(kind):
+    def of(optimizer_class):
         model, _, generator = fresh()
-        return model, kind(model.parameters(), lr=0.1), generator
+        return model, optimizer_class(model.parameters(), lr=0.1), generator
 
     AdamW.__module__, AdamW.__qualname__ = "elsewhere", "AdamW"
     sys.modules["elsewhere"] = types.SimpleNamespace(AdamW=AdamW)
@@ -238,35 +259,30 @@ def test_an_optimizer_of_the_same_name_from_elsewhere_is_another(path, make):
         del sys.modules["elsewhere"]
 
 
-@pytest.mark.parametrize("kind", ["muon", "AdamW", "PyTorch's AdamW"])
-def test_a_model_of_16_bits_goes_on_to_the_same_bits(path, kind):
+@pytest.mark.parametrize("name", ["muon", "AdamW", "PyTorch's AdamW"])
+def test_a_model_of_16_bits_goes_on_to_the_same_bits(path, name):
     """Its optimizer's running means have 32, which PyTorch rounds when it loads."""
 
     def steps(n_steps, path=None):
         model, _, generator = fresh()
         model.bfloat16()
-        what = model, OPTIMIZERS[kind](model), generator
+        optimizer = OPTIMIZERS[name](model)
         if path:
-            load_checkpoint(path, *what)
-        tokens = torch.randint(65, (1000,), generator=seeded(1))
-        drawn = batches(
-            tokens, batch_size=2, context_length=8, n_steps=n_steps, generator=generator
-        )
-        train(*what[:2], drawn)
-        return what
+            load_checkpoint(path, model, optimizer, generator)
+        train_on_random_tokens(model, optimizer, generator, n_steps)
+        return model, optimizer, generator
 
     save_checkpoint(path, *steps(3))
     assert all(map(torch.equal, everything(*steps(6)), everything(*steps(3, path))))
-    check_refused(
-        path, fresh(kind=OPTIMIZERS[kind]), r"dtype of \S+ is torch.bfloat16 there"
-    )
+    of_32_bits = fresh(make_optimizer=OPTIMIZERS[name])
+    check_refused(path, of_32_bits, r"dtype of \S+ is torch.bfloat16 there")
 
 
-@pytest.mark.parametrize("kind", [name for name in OPTIMIZERS if name != "muon"])
-def test_the_checkpoint_of_another_optimizer_is_refused(path, kind):
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "muon"])
+def test_the_checkpoint_of_another_optimizer_is_refused(path, name):
     save_checkpoint(path, *stepped("muon", 2))
     words = "of another optimizer: .* there and .* here"
-    check_refused(path, stepped(kind, 1), words)
+    check_refused(path, stepped(name, 1), words)
 
 
 def test_the_checkpoint_of_more_parameters_is_refused(path):
@@ -290,11 +306,13 @@ def test_the_checkpoint_of_another_model_is_refused_by_name(path, change, words)
 
 
 def test_a_model_without_a_config_is_known_by_its_tensors(path):
-    models = [nn.Linear(4, n, bias=False) for n in (4, 5)]
-    what = [(m, torch.optim.SGD(m.parameters()), seeded()) for m in models]
-    save_checkpoint(path, *what[0])
+    def of(n):
+        model = nn.Linear(4, n, bias=False)
+        return model, torch.optim.SGD(model.parameters()), seeded()
+
+    save_checkpoint(path, *of(4))
     words = r"shape of weight is \[4, 4\] there and \[5, 4\] here"
-    check_refused(path, what[1], words)
+    check_refused(path, of(5), words)
 
 
 def test_facts_that_differ_are_named(path):
@@ -340,11 +358,74 @@ def test_an_expected_fact_that_is_no_dictionary_is_refused(path):
 def test_a_checkpoint_with_a_setting_of_another_name_is_refused_in_words(path):
     """As an older or a newer version of the package writes it."""
     model, *others = fresh()
-    settings = dict(vars(model.config))
-    settings["formerly"] = settings.pop("qk_norm")
-    model.config = types.SimpleNamespace(**settings)
+    renamed_config = types.SimpleNamespace()
+    renamed_config.__dict__.update(vars(model.config))
+    renamed_config.formerly = renamed_config.__dict__.pop("qk_norm")
+    model.config = renamed_config
     save_checkpoint(path, model, *others)
     words = "another model: formerly is True there and missing here; give another path"
+    check_refused(path, fresh(), words)
+
+
+def rewrite_header(path, change):
+    """Change what a checkpoint's header says, and give it the SHA-256 that fits."""
+    with safe_open(path, "pt") as file:
+        _, header = json.loads(file.metadata()["companion"])
+    change(header)
+    blank = "0" * 64
+    text = json.dumps([blank, header])
+    data = save(load(path.read_bytes()), {"companion": text})
+    digest = sha256(data).hexdigest()
+    path.write_bytes(data.replace(blank.encode(), digest.encode(), 1))
+
+
+OLD_NAMES = {
+    "qk_norm": "normalize",
+    "tie_embeddings": "tied",
+    "scale_embeddings": "scaled",
+}
+
+
+def with_old_name(new):
+    def change(header):
+        header["model"][OLD_NAMES[new]] = header["model"].pop(new)
+
+    return change
+
+
+def with_old_engine(header):
+    header["model"]["engine"] = "blocks"
+
+
+def with_all_old_names(header):
+    for new in OLD_NAMES:
+        with_old_name(new)(header)
+    header["facts"] = header.pop("metadata")
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (with_old_name("qk_norm"), "normalize is True there and missing here"),
+        (with_old_name("scale_embeddings"), "scale_embeddings is missing there"),
+        (with_old_name("tie_embeddings"), "tie_embeddings is missing there"),
+        (with_old_engine, "engine is blocks there and fused here"),
+    ],
+)
+def test_a_checkpoint_with_old_names_is_refused_by_what_is_to_be_done(
+    path, change, words
+):
+    rewrite_header(path, change)
+    words = f"another model: {words}.*; give another path, or delete it"
+    check_refused(path, fresh(), words)
+
+
+def test_a_checkpoint_as_the_older_version_wrote_it_is_to_be_made_anew(path):
+    """What are metadata was called facts, and the settings had other names, too."""
+    rewrite_header(path, lambda header: None)
+    load_checkpoint(path, *fresh())
+    rewrite_header(path, with_all_old_names)
+    words = "not a checkpoint of this version .*: delete it, and train again"
     check_refused(path, fresh(), words)
 
 
@@ -369,7 +450,7 @@ def with_a_foreign_parameter():
 
 def with_state_of_parts():
     """As ShardedAdamW, which keeps the running means of a part of each parameter."""
-    model, optimizer, generator = fresh(kind=OPTIMIZERS["AdamW"])
+    model, optimizer, generator = fresh(make_optimizer=OPTIMIZERS["AdamW"])
     part = next(model.parameters()).detach()[:2]
     optimizer.state[part] = {"mean": torch.zeros_like(part)}
     return model, optimizer, generator
@@ -426,20 +507,24 @@ def sharded(seed):
 def share(folder: Path):
     process = Process.this("cpu")
     with process.joined():
-        ours, theirs = sharded(0), sharded(1)
+        saved = sharded(0)
+        loaded = sharded(1)
         tokens = torch.arange(32).view(2, 16)[process.rank, None]
-        train(*ours[:2], [(tokens, tokens)] * 2)
+        model, optimizer, _ = saved
+        train(model, optimizer, [(tokens, tokens)] * 2)
+
         dealt = GPT(TINY, seeded())
         parts = ShardedAdamW(dealt.parameters())
         train(dealt, parts, [(tokens, tokens)])
         with pytest.raises(ValueError, match="ShardedAdamW keeps state of"):
             save_checkpoint(folder / "dealt", dealt, parts, seeded())
-        save_checkpoint(folder / str(process.rank), *ours)
+
+        save_checkpoint(folder / str(process.rank), *saved)
         dist.barrier()  # the file of the first is there
-        load_checkpoint(folder / "0", *theirs)
-        for one, other in zip(everything(*ours), everything(*theirs), strict=True):
-            assert type(one) is type(other)
-            assert torch.equal(full_tensor(one), full_tensor(other))
+        load_checkpoint(folder / "0", *loaded)
+        for x, y in zip(everything(*saved), everything(*loaded), strict=True):
+            assert type(x) is type(y)
+            assert torch.equal(full_tensor(x), full_tensor(y))
 
 
 def test_sharded_parts_come_back_and_only_the_first_process_writes(tmp_path):
