@@ -20,19 +20,28 @@ def write_atomically(path: Path, data: bytes) -> None:
     part = new_part(target)
     with interrupts_put_off():
         try:
-            # Write beside the target.
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with open(part, "xb") as file:  # "x": never through what is there
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())  # a disk may say only now that it is full
-
-            # Take its place, in one step that can't be cut in two.
-            if target.exists():
-                shutil.copymode(target, part)
-            os.replace(part, target)
-        finally:
+            try:
+                write_by_way_of(part, target, data)
+            finally:
+                remove(part)
+        finally:  # once more, where the tidying up itself is broken off
             remove(part)
+
+
+def write_by_way_of(part: Path, target: Path, data: bytes) -> None:
+    """Writes `data` to `part`, a new file beside the target, and puts it in its place.
+
+    Raises OSError where it can't, and may leave the part.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(part, "xb") as file:  # "x": never through what is there
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())  # a disk may say only now that it is full
+
+    if target.exists():
+        shutil.copymode(target, part)
+    os.replace(part, target)  # one step, which can't be cut in two
 
 
 def check_writable(path: Path) -> None:

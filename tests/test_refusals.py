@@ -12,15 +12,15 @@ from common import random, random_tokens, seeded
 
 import companion as c
 
-SIZES = {"d_vocab": 11, "context_length": 8, "d_model": 8, "n_heads": 2, "n_layers": 2}
-CONFIG = c.GPTConfig(**SIZES)
+CONFIG = c.GPTConfig(d_vocab=11, context_length=8, d_model=8, n_heads=2, n_layers=2)
 GPT = c.GPT(CONFIG, seeded())
 DEEPER = c.GPT(replace(CONFIG, n_layers=3))
 PAIR = c.EncoderDecoder(CONFIG, seeded())
 TOKENS, LONG = random_tokens(2, 5, d_vocab=11), random_tokens(100, d_vocab=11)
 HEADS, LOGITS = random(2, 3, 5, 4), random(2, 11)
 LAYER = c.MultiHeadAttention(4, 2)
-INTEGERS, ONE = torch.arange(3), TOKENS[0]
+INTEGERS = torch.arange(3)
+ONE = TOKENS[0]
 WEIGHTS = [torch.nn.Parameter(torch.ones(3, 3))]
 NO_TARGETS = torch.full_like(TOKENS, -100)
 WHOLE, ABOVE = "a whole number", "it must be above 0"
@@ -35,7 +35,8 @@ def cached(cache, n_streams: int = 2):
 
 def heads(function) -> list:
     """What attention of queries, keys and values can't take."""
-    x, mask = HEADS, torch.ones(4, 5) > 0
+    x = HEADS
+    mask = torch.ones(4, 5) > 0
     return [
         (lambda: function(x.long(), x, x), "queries is torch.int64"),
         (lambda: function(x, x[..., :3], x), "4 features and keys 3"),
@@ -236,11 +237,11 @@ BAD = {
         (lambda: c.evaluate(GPT, LONG, 0), WHOLE),
     ],
     "train_recipe": refusing(
-        lambda change: c.train_recipe(replace(c.RECIPES["fast"], **change)),
-        ({"batch_size": 0}, WHOLE),
-        ({"n_steps": 0}, WHOLE),
-        ({"warmup": -1}, WHOLE),
-        ({"floor": 2}, "at most 1"),
+        c.train_recipe,
+        (replace(c.RECIPES["fast"], batch_size=0), WHOLE),
+        (replace(c.RECIPES["fast"], n_steps=0), WHOLE),
+        (replace(c.RECIPES["fast"], warmup=-1), WHOLE),
+        (replace(c.RECIPES["fast"], floor=2), "at most 1"),
     ),
     # sampling and serving
     "samplers": [

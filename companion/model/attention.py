@@ -244,7 +244,7 @@ class MultiHeadAttention(nn.Module):
                 queries,
                 keys,
                 values,
-                attn_mask=mask,
+                mask,
                 is_causal=is_causal,
                 enable_gqa=group_size > 1,
             )

@@ -98,7 +98,7 @@ class EncoderDecoder(nn.Module):
     def read(
         self, source: Tensor, lengths: Tensor | None = None
     ) -> "ConditionedDecoder":
-        """Encodes sources (b s) once. Returns a decoder for `generate`, `beam_search`."""
+        """Encodes sources (b s) once. Returns a decoder to generate with."""
         return ConditionedDecoder(self, source, lengths)
 
 
@@ -128,5 +128,5 @@ class ConditionedDecoder(nn.Module):
         last: int | Tensor | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """Returns the logits (b t v) after tokens (b t): `GPT.forward`, with a context."""
+        """Returns the logits (b t v) after tokens (b t), as `GPT.forward` does."""
         return self.decoder(tokens, cache, last=last, mask=mask, context=self.context)

@@ -87,8 +87,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             part.training = True
 
 
-def check_tie(model: nn.Module, weights: dict[str, Tensor], prefix: str, *_) -> None:
-    """Raise ValueError where a tied model is to load two matrices that differ."""
+def check_tie(
+    model: nn.Module, weights: dict[str, Tensor], prefix: str, *_: object
+) -> None:
+    """Raises ValueError where a tied model is to load two matrices that differ."""
     embedding = weights.get(f"{prefix}embedding.weight")
     unembedding = weights.get(f"{prefix}unembedding.weight")
     if embedding is None or unembedding is None or embedding is unembedding:

@@ -49,7 +49,8 @@ def closed(tokenizer, said: list) -> list[int]:
 
 def test_each_token_of_a_talk_is_read_once_and_answered_as_if_anew(loaded, read):
     model, tokenizer = loaded
-    talk, said = Talk(model, tokenizer), [("system", SYSTEM)]
+    talk = Talk(model, tokenizer)
+    said = [("system", SYSTEM)]
     for text, word in (
         ("What is the capital of France?", "Paris"),
         ("And of Italy?", "Rome"),
@@ -65,7 +66,8 @@ def test_each_token_of_a_talk_is_read_once_and_answered_as_if_anew(loaded, read)
 
 
 def test_who_stops_listening_leaves_a_whole_talk(loaded, read):
-    talk, tokenizer = Talk(*loaded), loaded[1]
+    talk = Talk(*loaded)
+    tokenizer = talk.tokenizer
     listening = talk.answer("Count from one to fifty.")
     begun = "".join(next(listening) for _ in range(3))
     listening.close()
@@ -109,8 +111,15 @@ def test_bad_options_end_the_command_with_one_line(options, loaded, monkeypatch)
         chat.main(options.split())
 
 
-SIZES = {"d_vocab": 258, "context_length": 1024, "d_model": 8, "n_heads": 2}
-CONFIG = GPTConfig(**SIZES, n_layers=2, positions="rotary", tie_embeddings=False)
+CONFIG = GPTConfig(
+    d_vocab=258,
+    context_length=1024,
+    d_model=8,
+    n_heads=2,
+    n_layers=2,
+    positions="rotary",
+    tie_embeddings=False,
+)
 TINY = shaken(GPT(CONFIG), 0.5, 2).double()
 TINY.unembedding.weight.data[257] *= -1.5  # so answers end soon
 tiny_talk = partial(Talk, TINY, byte_tokenizer(), window=300)
@@ -119,7 +128,8 @@ tiny_talk = partial(Talk, TINY, byte_tokenizer(), window=300)
 def test_ctrl_c_at_any_instant_leaves_a_talk_that_goes_on():
     """What is answered next is what `generate` writes after all that was said."""
     for instant in count(1):
-        talk, listened = tiny_talk(), []
+        talk = tiny_talk()
+        listened = []
         with interrupted_at(instant, chat, gpt, sampling, serving_caches) as came:
             talk.reset()
             for piece in talk.answer("Hi.", 2):
@@ -228,8 +238,9 @@ class Terminal:
 
         self.end, other = pty.openpty()
         command = [sys.executable, "-m", "companion", "chat", "--temperature", "0"]
-        streams = {"stdin": other, "stdout": other, "stderr": other}
-        self.process = subprocess.Popen(command, **streams, start_new_session=True)
+        self.process = subprocess.Popen(
+            command, stdin=other, stdout=other, stderr=other, start_new_session=True
+        )
         os.close(other)
         self.seen = ""
 

@@ -42,13 +42,14 @@ from companion.training.checkpoints import read_checkpoint
 FOLDER = Path(c.__file__).parent / "course" / "explore"
 MODULE = sys.modules["companion.course.explore"]
 CHARACTERS = c.CharTokenizer("\n abcdefghij<>&")
-SIZES = {"context_length": 16, "d_model": 8, "n_heads": 2, "n_layers": 2}
-SIZES |= {"d_vocab": CHARACTERS.d_vocab}
+CONFIG = c.GPTConfig(
+    d_vocab=CHARACTERS.d_vocab, context_length=16, d_model=8, n_heads=2, n_layers=2
+)
 SAID = "a bad face < a cab & a jade"
 
 
 def gpt(**options) -> c.GPT:
-    return shaken(c.GPT(c.GPTConfig(**SIZES | options), seeded()))
+    return shaken(c.GPT(replace(CONFIG, **options), seeded()))
 
 
 def data(html: str) -> dict:
@@ -82,7 +83,7 @@ def test_the_file_asks_for_nothing_and_links_only_where_it_is_told():
     assert "default-src 'none'" in html and "@" not in re.sub(r"@media", "", html)
     assert not re.search(r'(href|src)="(?!\$\{)', html) and "://" not in html
     linked = page(gpt(), CHARACTERS, SAID, "notebooks/{}.html")
-    chapters = {path.stem for path in (FOLDER.parents[1] / "notebooks").glob("*")}
+    chapters = {path.stem for path in (FOLDER.parents[2] / "notebooks").glob("*")}
     links = re.findall(r'href="notebooks/(\w+)\.html"', linked)
     assert len(links) >= 9 and {*links} <= chapters
 
@@ -144,11 +145,17 @@ def untied(model: c.GPT) -> c.GPT:
 
 @torch.no_grad()
 def test_the_page_s_logits_are_pytorch_s():
-    gated = {"n_kv_heads": 1, "feed_forward": "gated", "activation": "silu"}
     models = [
         gpt(activation="gelu"),
         gpt(positions="rotary", norm="rms", qk_norm=True, tie_embeddings=False),
-        gpt(positions="alibi", bias=False, scale_embeddings=True, **gated),
+        gpt(
+            positions="alibi",
+            bias=False,
+            scale_embeddings=True,
+            n_kv_heads=1,
+            feed_forward="gated",
+            activation="silu",
+        ),
         gpt(positions="sinusoidal", activation="squared_relu"),
         untied(gpt()),
         untied(gpt(tie_embeddings=False)),
@@ -182,22 +189,26 @@ def test_chapter_05_s_model_takes_at_most_three_megabytes():
 
 
 @pytest.mark.parametrize(
-    "options",
+    "positions, norm, feed_forward",
     [
-        {"positions": positions, "norm": norm, "feed_forward": feed, "n_kv_heads": 1}
-        for positions, norm, feed in (
-            ("learned", "layer", "plain"),
-            ("sinusoidal", "rms", "gated"),
-            ("rotary", "layer", "gated"),
-            ("alibi", "rms", "plain"),
-            ("none", "layer", "plain"),
-        )
+        ("learned", "layer", "plain"),
+        ("sinusoidal", "rms", "gated"),
+        ("rotary", "layer", "gated"),
+        ("alibi", "rms", "plain"),
+        ("none", "layer", "plain"),
     ],
 )
-def test_the_family_fits(options):
-    check_fits(
-        gpt(**options, bias=False, scale_embeddings=True, qk_norm=True), CHARACTERS
+def test_the_family_fits(positions, norm, feed_forward):
+    model = gpt(
+        positions=positions,
+        norm=norm,
+        feed_forward=feed_forward,
+        n_kv_heads=1,
+        bias=False,
+        scale_embeddings=True,
+        qk_norm=True,
     )
+    check_fits(model, CHARACTERS)
 
 
 BYTES = c.BPETokenizer([(97, 98), (256, 99)])
@@ -348,8 +359,8 @@ def test_a_checkpoint_of_no_gpt_is_named_with_what_differs(
 
 def saved(path: Path, **options) -> Path:
     """A checkpoint of a small model of Shakespeare's characters."""
-    sizes = {"d_model": 32, "n_layers": 2} | options
-    model = shaken(c.GPT(replace(c.RECIPES["fast"].config, **sizes)))
+    config = replace(c.RECIPES["fast"].config, d_model=32, n_layers=2)
+    model = shaken(c.GPT(replace(config, **options)))
     c.save_checkpoint(path, model, c.muon(model), seeded(), step=1)
     return path
 
@@ -357,7 +368,8 @@ def saved(path: Path, **options) -> Path:
 def test_the_command_writes_a_checkpoint_s_page(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.setattr("webbrowser.open", lambda address: None)
-    path, out = saved(tmp_path / "run"), tmp_path / "new" / "page.html"
+    path = saved(tmp_path / "run")
+    out = tmp_path / "new" / "page.html"
     main(["--checkpoint", str(path), "--out", str(out), "--text", "To be"])
     assert data(out.read_text("utf-8"))["text"] == "To be"
     assert str(out) in capsys.readouterr().out
@@ -368,7 +380,8 @@ def test_the_command_writes_a_checkpoint_s_page(tmp_path, capsys, monkeypatch):
 
 
 def test_the_command_says_in_one_line_what_is_wrong(tmp_path):
-    good, out = saved(tmp_path / "good"), tmp_path / "page.html"
+    out = tmp_path / "page.html"
+    good = saved(tmp_path / "good")
     other = saved(tmp_path / "other", d_vocab=50)
     damaged = tmp_path / "damaged"
     damaged.write_bytes(good.read_bytes()[:-9])
@@ -420,7 +433,8 @@ def ascii_stream() -> io.TextIOWrapper:
 
 def test_the_command_ends_well_whoever_reads_and_in_whatever_letters(tmp_path, command):
     path = saved(tmp_path / "run")
-    out, stream = tmp_path / "f\u00fcr \u65e5.html", ascii_stream()
+    out = tmp_path / "f\u00fcr \u65e5.html"
+    stream = ascii_stream()
     options = ("explore", "--checkpoint", path, "--out", out)
     assert command(*options, stdout=stream, stderr=ascii_stream()) == 0
     assert rb"f\xfcr \u65e5.html: " in stream.buffer.getvalue() and out.exists()
@@ -435,7 +449,8 @@ def test_the_command_ends_well_whoever_reads_and_in_whatever_letters(tmp_path, c
 def test_a_stopped_command_says_so_and_leaves_what_was_there(
     tmp_path, command, monkeypatch, number, ended, said
 ):
-    path, out = saved(tmp_path / "run"), tmp_path / "page.html"
+    path = saved(tmp_path / "run")
+    out = tmp_path / "page.html"
     out.write_text("old")
     monkeypatch.setattr(os, "replace", lambda *_: signal.raise_signal(number))
     streams = ascii_stream(), ascii_stream()
@@ -502,9 +517,11 @@ def test_a_link_in_a_notebook_leads_to_any_path(tmp_path, monkeypatch):
 
 
 def test_the_picture_is_of_the_last_block_and_of_what_follows():
-    model, tokens = gpt(engine="fused"), CHARACTERS.encode(SAID)[:9]
+    model = gpt(engine="fused")
+    tokens = CHARACTERS.encode(SAID)[:9]
     weights, chances = last_pattern(model, tokens)
-    x, seen = torch.tensor([tokens]), []
+    x = torch.tensor([tokens])
+    seen = []
     attention = model.blocks[-1].attention
     attention.register_forward_pre_hook(lambda _, x: seen.append(x[0]))
     with torch.no_grad():

@@ -79,7 +79,8 @@ def test_a_token_is_never_read_as_a_formula():
 @pytest.fixture
 def drawn(monkeypatch):
     """The figures that a live curve shows, and a clock that is set by hand."""
-    figures, clock = [], {"now": 100.0}
+    figures = []
+    clock = {"now": 100.0}
 
     class Shown:
         def update(self, figure, metadata):
@@ -133,7 +134,8 @@ def test_the_mean_of_the_live_curve_is_over_the_last_twenty(drawn):
 def test_a_report_without_tokens_says_no_speed(drawn):
     _, clock = drawn
     curve = plots.LiveCurve(50)
-    curve.losses, clock["now"] = [1.25] * 10, 104.0
+    curve.losses = [1.25] * 10
+    clock["now"] = 104.0
     assert curve.report() == "step 10 of 50, loss 1.25, 16 s left"
 
 

@@ -326,34 +326,52 @@ def test_the_package_is_a_command():
     assert done.returncode == 2 and "--steps is -1; it must be" in done.stderr
 
 
+THREE_STEPS = replace(TINY, n_steps=3)
+
+
 @pytest.mark.parametrize(
-    "change, message",
+    "other, seed, message",
     [
-        ({"batch_size": 8}, "another recipe: batch_size is 4 there and 8 here"),
-        ({"n_steps": 4}, "another recipe: n_steps is 3 there and 4 here"),
-        ({"bfloat16": True}, "another recipe: bfloat16 is False there and True here"),
         (
-            {"optimizer": partial(muon, lr=0.1)},
+            replace(THREE_STEPS, batch_size=8),
+            0,
+            "another recipe: batch_size is 4 there and 8 here",
+        ),
+        (
+            replace(THREE_STEPS, n_steps=4),
+            0,
+            "another recipe: n_steps is 3 there and 4 here",
+        ),
+        (
+            replace(THREE_STEPS, bfloat16=True),
+            0,
+            "another recipe: bfloat16 is False there and True here",
+        ),
+        (
+            replace(THREE_STEPS, optimizer=partial(muon, lr=0.1)),
+            0,
             r"recipe: optimizer is \S+\.muon there and .*muon.*'lr': 0.1.* here",
         ),
         (
-            {"schedule": RECIPES["plain"].schedule},
+            replace(THREE_STEPS, schedule=RECIPES["plain"].schedule),
+            0,
             r"another recipe: schedule is \S+\.warmup_linear there and \S+cosine here",
         ),
         (
-            {"config": replace(TINY.config, n_heads=2)},
+            replace(THREE_STEPS, config=replace(TINY.config, n_heads=2)),
+            0,
             "another model: n_heads is 4 there and 2 here",
         ),
-        ({"seed": 1}, "another recipe: seed is 0 there and 1 here"),
+        (THREE_STEPS, 1, "another recipe: seed is 0 there and 1 here"),
     ],
 )
-def test_resuming_by_another_recipe_or_seed_is_refused_by_name(path, change, message):
-    recipe, seed = replace(TINY, n_steps=3), change.pop("seed", 0)
-    quietly(recipe, path)
+def test_resuming_by_another_recipe_or_seed_is_refused_by_name(
+    path, other, seed, message
+):
+    quietly(THREE_STEPS, path)
     before = path.read_bytes()
-    bfloat16 = change.get("bfloat16", False)
     with pytest.raises(ValueError, match=message):
-        quietly(replace(recipe, **change), path, seed=seed, bfloat16=bfloat16)
+        quietly(other, path, seed=seed, bfloat16=other.bfloat16)
     assert path.read_bytes() == before
 
 
@@ -479,7 +497,8 @@ class AdamWs:
 def lambda_named_like_another():
     """It has the module and the name of one that is found there, and is another."""
     schedule = lambda step, **numbers: 1.0  # noqa: E731
-    schedule.__module__, schedule.__qualname__ = __name__, "scaled"
+    schedule.__module__ = __name__
+    schedule.__qualname__ = "scaled"
     return schedule
 
 
@@ -491,23 +510,22 @@ of_a_notebook.__module__ = "__main__"
 
 
 @pytest.mark.parametrize(
-    "change",
+    "name, value",
     [
-        {"schedule": lambda step, **numbers: 1.0},
-        {"schedule": Constant()},
-        {"schedule": Constant().factor},
-        {"schedule": partial(lambda x, step, **numbers: x, 1.0)},
-        {"schedule": partial(scaled, torch.ones(()))},
-        {"schedule": lambda_named_like_another()},
-        {"schedule": of_a_notebook},
-        {"optimizer": lambda model: AdamW(model.parameters())},
-        {"optimizer": AdamWs()},
+        ("schedule", lambda step, **numbers: 1.0),
+        ("schedule", Constant()),
+        ("schedule", Constant().factor),
+        ("schedule", partial(lambda x, step, **numbers: x, 1.0)),
+        ("schedule", partial(scaled, torch.ones(()))),
+        ("schedule", lambda_named_like_another()),
+        ("schedule", of_a_notebook),
+        ("optimizer", lambda model: AdamW(model.parameters())),
+        ("optimizer", AdamWs()),
     ],
 )
-def test_what_has_no_name_is_refused_when_the_run_begins(change, path):
+def test_what_has_no_name_is_refused_when_the_run_begins(name, value, path):
     """Without a checkpoint it is as good as any."""
-    ((name, _),) = change.items()
-    recipe = replace(TINY, n_steps=2, **change)
+    recipe = replace(TINY, n_steps=2, **{name: value})
     with count_steps() as steps:
         with pytest.raises(ValueError, match=f"^{name} is .* can't (name|hold): give"):
             quietly(recipe, path)
@@ -533,12 +551,11 @@ def test_a_checkpoint_every_so_many_steps_is_a_whole_number_of_them(every, path)
 
 
 @pytest.mark.parametrize(
-    "change", [{"batch_size": 0}, {"n_steps": 0}, {"warmup": -1}, {"floor": 2.0}]
+    "name, value", [("batch_size", 0), ("n_steps", 0), ("warmup", -1), ("floor", 2.0)]
 )
-def test_a_recipe_of_impossible_numbers_is_refused(change):
-    ((name, value),) = change.items()
+def test_a_recipe_of_impossible_numbers_is_refused(name, value):
     with pytest.raises(ValueError, match=f"{name} is {value}"):
-        quietly(replace(TINY, **change))
+        quietly(replace(TINY, **{name: value}))
 
 
 @pytest.mark.parametrize("how", ["processes", "sharded, by torchrun"])

@@ -29,20 +29,25 @@ TEXT = "the king's own men, he said; and why should the sea be <calm & still?"[:
 SMALL = GPTConfig(
     d_vocab=ALPHABET.d_vocab, context_length=64, d_model=32, n_heads=4, n_layers=3
 )
-LLAMA = {"n_kv_heads": 2, "feed_forward": "gated", "activation": "silu"}
+LLAMA = replace(SMALL, n_kv_heads=2, feed_forward="gated", activation="silu")
 MODELS = {
-    "rotary, RMSNorm": {
-        "positions": "rotary", "norm": "rms", "qk_norm": True, "tie_embeddings": False,
-        "activation": "squared_relu",
-    },
-    "learned, LayerNorm": {"activation": "gelu"},
-    "grouped, gated": LLAMA
-    | {"positions": "alibi", "bias": False, "scale_embeddings": True},
-    "sinusoidal": {"positions": "sinusoidal", "activation": "relu"},
-    "rotary, grouped": LLAMA | {"positions": "rotary", "rotary_base": 500},
-    "none, six heads": {"positions": "none", "d_model": 48, "n_heads": 6},
-    "six heads that charge": {"positions": "alibi", "d_model": 48, "n_heads": 6},
-}  # fmt: skip
+    "rotary, RMSNorm": replace(
+        SMALL,
+        positions="rotary",
+        norm="rms",
+        qk_norm=True,
+        tie_embeddings=False,
+        activation="squared_relu",
+    ),
+    "learned, LayerNorm": replace(SMALL, activation="gelu"),
+    "grouped, gated": replace(
+        LLAMA, positions="alibi", bias=False, scale_embeddings=True
+    ),
+    "sinusoidal": replace(SMALL, positions="sinusoidal", activation="relu"),
+    "rotary, grouped": replace(LLAMA, positions="rotary", rotary_base=500),
+    "none, six heads": replace(SMALL, positions="none", d_model=48, n_heads=6),
+    "six heads that charge": replace(SMALL, positions="alibi", d_model=48, n_heads=6),
+}
 PASS = """([texts, silent]) => texts.map(tokens => {
     const all = run(tokens, new Set(silent), []);
     const patterns = all[0].blocks.flatMap((_, l) => all[0].blocks[l].weights.map(
@@ -63,9 +68,9 @@ STROKE = """text => {{ type(text); const began = performance.now();
 SCROLLS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
-def rounded(options: dict) -> GPT:
+def rounded(config: GPTConfig) -> GPT:
     """A model with large weights as float16 has them, and with a visible pattern."""
-    model = GPT(replace(SMALL, engine="explicit", **options), seeded())
+    model = GPT(replace(config, engine="explicit"), seeded())
     return shaken(model, 0.25).half().float()
 
 
@@ -105,16 +110,16 @@ def compare(page, model, texts, silent=()) -> list[str]:
     return wrong
 
 
-def numbers(page, options, n_texts=20) -> list[str]:
+def numbers(page, config, n_texts=20) -> list[str]:
     """Logits and weights of 64 characters are PyTorch's."""
     texts = random_tokens(n_texts, 64, d_vocab=SMALL.d_vocab)
     texts[0] = torch.tensor(ALPHABET.encode(TEXT))
-    return compare(page, rounded(options), texts)
+    return compare(page, rounded(config), texts)
 
 
-def silence(page, options) -> list[str]:
+def silence(page, config) -> list[str]:
     """A silenced head is one whose columns of `to_output` are zero."""
-    model = rounded(options)
+    model = rounded(config)
     d = SMALL.d_model // SMALL.n_heads
     for layer, head in ((0, 1), (2, 3)):
         weight = model.blocks[layer].attention.to_output.weight
@@ -287,10 +292,10 @@ FAULTS = {
     "heads without a keyboard": (keyboard, ROTARY, swap(
         ("<button data-head", '<button tabindex="-1" data-head'))),
 }  # fmt: skip
-CHECKS = [(numbers, options) for options in (ROTARY, LEARNED, GROUPED)]
+CHECKS = [(numbers, config) for config in (ROTARY, LEARNED, GROUPED)]
 CHECKS += [(partial(numbers, n_texts=4), x) for x in [*MODELS.values()][3:]]
 CHECKS += [(check, ROTARY) for check in (cuts, words, looks, keyboard)]
-CHECKS += [(silence, options) for options in (ROTARY, LEARNED, GROUPED)]
+CHECKS += [(silence, config) for config in (ROTARY, LEARNED, GROUPED)]
 
 
 @contextmanager
@@ -315,21 +320,21 @@ def wounded(html: str) -> dict[str, str]:
     }
 
 
-def tried(folder, name, check, options, change=lambda html: html, scheme="light"):
+def tried(folder, name, check, config, change=lambda html: html, scheme="light"):
     """What a check says of a page, and what the browser says."""
     heard = []
-    html = change(written(rounded(options), ALPHABET, TEXT))
+    html = change(written(rounded(config), ALPHABET, TEXT))
     if check is damaged:
         html = wounded(html)["changed"]
     with opened(folder, heard, html, scheme) as page, reported(heard):
-        heard += check(page, options)
+        heard += check(page, config)
     return [f"{name}: {words}" for words in heard]
 
 
 def key_strokes(folder) -> None:
     """Print how long a key stroke takes with a model as large as chapter 05's."""
-    sizes = {"d_model": 128, "n_layers": 4}
-    with opened(folder, [], written(rounded(ROTARY | sizes), ALPHABET, TEXT)) as page:
+    model = rounded(replace(ROTARY, d_model=128, n_layers=4))
+    with opened(folder, [], written(model, ALPHABET, TEXT)) as page:
         for where, text in (
             ("first", "'a' + text.slice(1)"),
             ("last", "text.slice(0, -1) + 'z'"),
@@ -347,18 +352,18 @@ def main() -> int:
     problems = []
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        for check, options in CHECKS:
+        for check, config in CHECKS:
             name = getattr(check, "__name__", "numbers")
-            print(f"{name}: {options}", flush=True)
-            problems += tried(folder, name, check, options)
+            print(f"{name}: {config}", flush=True)
+            problems += tried(folder, name, check, config)
         problems += tried(folder, "looks, dark", looks, ROTARY, scheme="dark")
         problems += pairs(folder)
         html = written(rounded(ROTARY), ALPHABET, TEXT)
         for name, broken in wounded(html).items():
             with opened(folder, [], broken) as page:
                 problems += [f"{name}: {words}" for words in damaged(page, ROTARY)]
-        for name, (check, options, change) in FAULTS.items():
-            found = tried(folder, name, check, options, change)
+        for name, (check, config, change) in FAULTS.items():
+            found = tried(folder, name, check, config, change)
             first = found[0] if found else "-"
             print(f"fault: {name}: {first[:90]}", flush=True)
             if not found:

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import zip_longest
 from numbers import Integral, Real
 from traceback import walk_tb
+from types import FrameType
 
 import torch
 from torch import Tensor
@@ -21,14 +22,14 @@ from .words import TooMany, describe, gives, listed, number, unreadable
 class Mistake(AssertionError):
     """A wrong answer, shown in a notebook as its one line, without a traceback.
 
-    Two are the same mistake if they are of one `kind`, by default of the same words.
+    Two are the same mistake if they have one `identity`, by default their words.
     """
 
     has_example = True  # whether it helps to know for which input
 
-    def __init__(self, words: str, kind: object = None):
+    def __init__(self, words: str, identity: object = None):
         super().__init__(words)
-        self.kind = kind or words
+        self.identity = identity or words
 
     def _render_traceback_(self) -> list[str]:
         return [f"✗ {self}"]
@@ -46,10 +47,9 @@ class Stop(Mistake):
         self.own = own
         self.message = message(error)
         name = type(error).__name__
-        super().__init__(
-            f"it stops with {name}: {self.message}".strip(" .:"),
-            (type(error), sorted(self.message.split())),
-        )
+        words = f"it stops with {name}: {self.message}".strip(" .:")
+        identity = (type(error), sorted(self.message.split()))
+        super().__init__(words, identity)
         self.has_example = not self.explains_itself()
 
     def explains_itself(self) -> bool:
@@ -62,8 +62,8 @@ class Stop(Mistake):
 class Unusable(Mistake):
     """What an answer gave, where the check's own arithmetic could not use it."""
 
-    def __init__(self, given):
-        super().__init__(gives(given))
+    def __init__(self, result: object):
+        super().__init__(gives(result))
 
 
 class Effect(Mistake):
@@ -87,9 +87,10 @@ class stops:
         """Whether an answer has ended in this error."""
         if not isinstance(outcome, Stop) or not outcome.own:
             return False
+        if not isinstance(outcome.error, self.error):
+            return False
         said = str(outcome.error)
-        fits = any(words in said for words in self.words)
-        return fits and isinstance(outcome.error, self.error)
+        return any(words in said for words in self.words)
 
 
 def message(error: BaseException) -> str:
@@ -97,7 +98,7 @@ def message(error: BaseException) -> str:
     try:
         lines = str(error).strip()[:99].splitlines()
     except Exception:
-        lines = []
+        return ""
     return lines[0].strip(" .:") if lines else ""
 
 
@@ -114,7 +115,8 @@ def graded() -> Iterator[None]:
         GRADED.reset(before)
 
 
-def call(function: Callable, *case):
+def call(function: Callable, *case: object) -> object:
+    """What a function gives for a case: the comparison that needs nothing more."""
     return function(*case)
 
 
@@ -139,82 +141,89 @@ def compare(
     name = praise.partition(":")[0]
     if not callable(answer):
         raise Mistake(f"{name}: give the function itself, not {describe(answer)}")
+
     # Gradients are there also where a notebook has switched them off.
     with torch.enable_grad():
         try:
-            found = [outcome(use, answer, case) for case in cases]
+            outcomes = [outcome(use, answer, case) for case in cases]
         except NotImplementedError:
             if GRADED.get():
                 raise Mistake(f"{name}: yours to write") from None
             print(f"○ {name}: yours to write")
             return
-        found, wrong = judged(found, right, cases, use)
-        if not any(wrong):
+
+        outcomes, faults = judged(outcomes, right, cases, use)
+        if not any(faults):
             print(f"✓ {praise}")
             return
-        words = explanation(use, right, cases, mistakes, found, wrong)
+        words = explanation(use, right, cases, mistakes, outcomes, faults)
+
+    # No mistake explains it: say what is off, and for which input if that helps.
     if not words:
-        place = next(i for i, words in enumerate(wrong) if words)
-        words = wrong[place]
-        if place or getattr(found[place], "has_example", True):
-            words = f"for {inputs(use, answer, cases[place])}: {words}"
+        first = next(i for i, fault in enumerate(faults) if fault)
+        words = faults[first]
+        if first or getattr(outcomes[first], "has_example", True):
+            words = f"for {inputs(use, answer, cases[first])}: {words}"
     raise Mistake(f"{name}: {words}")
 
 
 def judged(
-    found: list, right: Callable, cases: list[tuple], use: Callable
+    outcomes: list, right: Callable, cases: list[tuple], use: Callable
 ) -> tuple[list, list[str | None]]:
-    """All that was found, and in what each is wrong, or None.
+    """All outcomes, and for each what is wrong with it, or None.
 
     What the check could not use is described beside what the right one gives.
     """
-    outcomes = []
-    wrong = []
-    for ours, case in zip(found, cases, strict=True):
-        given = []
-        wanted = listed(use(noted(right, given), *copy.deepcopy(case)))
-        if isinstance(ours, Unusable):
-            ours = Mistake(f"{ours}, wanted {describe(given[0])}")
-        outcomes.append(ours)
-        wrong.append(unlike(ours, wanted))
-    return outcomes, wrong
+    judged_outcomes = []
+    faults = []
+    for result, case in zip(outcomes, cases, strict=True):
+        right_results = []
+        noting = noted(right, right_results)
+        expected = listed(use(noting, *copy.deepcopy(case)))
+        if isinstance(result, Unusable):
+            result = Mistake(f"{result}, wanted {describe(right_results[0])}")
+        judged_outcomes.append(result)
+        faults.append(unlike(result, expected))
+    return judged_outcomes, faults
 
 
-def noted(function: Callable, given: list) -> Callable:
+def noted(function: Callable, results: list) -> Callable:
     """The function, with all that it gives also in a list."""
 
-    def giving(*arguments):
-        found = function(*arguments)
-        given.append(found)
-        return found
+    def noting(*arguments: object) -> object:
+        result = function(*arguments)
+        results.append(result)
+        return result
 
-    return giving
+    return noting
 
 
-def enter(function: Callable, arguments: tuple):
+def enter(function: Callable, arguments: tuple) -> object:
+    """Call an answer, in a frame of its own that `in_answer` looks for."""
     return function(*arguments)
 
 
-def outcome(use: Callable, function: Callable, case: tuple):
+def outcome(use: Callable, function: Callable, case: tuple) -> object:
     """What a function gives, or a Mistake where that is no result."""
-    given = []  # by the function, before `use` makes something of it
+    results = []  # of the function, before `use` makes something of them
 
-    def returned(*arguments):
+    def watched(*arguments: object) -> object:
         effects = []
         with contained(arguments, effects):
-            found = listed(enter(function, arguments))
-        if found is None:
+            result = listed(enter(function, arguments))
+        if result is None:
             raise Mistake("nothing is returned: is there a `return`?")
-        if words := unreadable(found):
+        words = unreadable(result)
+        if words:
             raise Mistake(f"it gives {words}")
         if effects:
             raise Effect(f"the answer {effects[0]}")
-        given.append(found)
-        return found
+        results.append(result)
+        return result
 
     arguments = copy.deepcopy(case)
     try:
-        found = listed(use(returned, *arguments))
+        result = listed(use(watched, *arguments))
     except Mistake as mistake:
         return mistake
     except TooMany as many:
@@ -224,13 +233,14 @@ def outcome(use: Callable, function: Callable, case: tuple):
     except BaseException as error:
         if unwritten(error, function):
             raise
-        if given and not in_answer(error, function):
-            return Unusable(given[0])
+        if results and not in_answer(error, function):
+            return Unusable(results[0])
         return Stop(error, raised_by(error, function))
+
     for before, after in zip(case, arguments, strict=True):
         if isinstance(before, Tensor | list | dict) and unlike(after, before):
             return Effect("the function changes its input: work on a copy")
-    return found
+    return result
 
 
 def own_names(function: Callable) -> dict | None:
@@ -246,17 +256,23 @@ def own_names(function: Callable) -> dict | None:
     return getattr(function, "__globals__", None)
 
 
+def frames_of(error: BaseException) -> list[FrameType]:
+    """The calls that an error has gone through, the one that raised it last."""
+    return [frame for frame, _ in walk_tb(error.__traceback__)]
+
+
 def in_answer(error: BaseException, function: Callable) -> bool:
     """Whether it was the answer that was stopped, and not what a check does with it."""
     names = own_names(function)
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    return any(f.f_code is enter.__code__ or f.f_globals is names for f in frames)
+    for frame in frames_of(error):
+        if frame.f_code is enter.__code__ or frame.f_globals is names:
+            return True
+    return False
 
 
 def raised_by(error: BaseException, function: Callable) -> bool:
     """Whether it is the function's own module or notebook that raises the error."""
-    *_, (frame, _) = walk_tb(error.__traceback__)
-    return frame.f_globals is own_names(function)
+    return frames_of(error)[-1].f_globals is own_names(function)
 
 
 def unwritten(error: BaseException, function: Callable) -> bool:
@@ -267,126 +283,177 @@ def unwritten(error: BaseException, function: Callable) -> bool:
     while last.tb_next:
         last = last.tb_next
     # PyTorch's own come out of a call, one that is written there out of a `raise`.
-    return dis.opname[last.tb_frame.f_code.co_code[last.tb_lasti]] == "RAISE_VARARGS"
+    instruction = last.tb_frame.f_code.co_code[last.tb_lasti]
+    return dis.opname[instruction] == "RAISE_VARARGS"
 
 
 def explanation(
     use: Callable,
     right: Callable,
     cases: list[tuple],
-    mistakes: dict,
-    found: list,
-    wrong: list[str | None],
+    mistakes: dict[str, Callable | stops | dict],
+    outcomes: list,
+    faults: list[str | None],
 ) -> str | None:
-    """The words for what explains all that was `found`, or None.
+    """The words of the mistake that explains all outcomes, or None.
 
-    `wrong` says in what each is wrong, or None.
+    `faults` say what is wrong with each outcome, or None.
     """
-    first = next(ours for ours, words in zip(found, wrong, strict=True) if words)
+    first = next(x for x, fault in zip(outcomes, faults, strict=True) if fault)
     stopped = isinstance(first, Stop)
     if stopped and first.explains_itself():
         return None
+
     for words, mistake in mistakes.items():
         if isinstance(mistake, stops):
-            pairs = zip(found, wrong, strict=True)
-            fits = all(mistake.explains(ours) for ours, off in pairs if off)
+            wrong = [x for x, fault in zip(outcomes, faults, strict=True) if fault]
+            fits = all(mistake.explains(x) for x in wrong)
         else:
-            options = isinstance(mistake, dict)
-            function = partial(right, **mistake) if options else mistake
-            results = (outcome(use, function, case) for case in cases)
-            fits = same(found, results, wrong)
+            if isinstance(mistake, dict):
+                mistake = partial(right, **mistake)
+            results = (outcome(use, mistake, case) for case in cases)
+            fits = same(outcomes, results, faults)
         if fits:
             return f"{first}: {words}" if stopped else words
     return None
 
 
-def same(found: list, results: Iterable, wrong: list[str | None]) -> bool:
-    """Whether a mistake gives the same `results` as was `found`.
+def same(outcomes: list, results: Iterable, faults: list[str | None]) -> bool:
+    """Whether a mistake gives the same `results` as the answer's `outcomes`.
 
     Where an answer gives wrong numbers, and the mistake the same ones, both may stop in
     other words elsewhere. Where it does nothing but stop, the words are the proof.
+    `results` may be an iterator, of which only as much is taken as is needed.
     """
-    pairs = zip(found, wrong, strict=True)
-    gives_numbers = any(off and not isinstance(ours, Stop) for ours, off in pairs)
-    for ours, result in zip(found, results, strict=True):
-        if gives_numbers and isinstance(ours, Stop) and isinstance(result, Stop):
-            if type(ours.error) is not type(result.error):
+    wrong = [x for x, fault in zip(outcomes, faults, strict=True) if fault]
+    gives_numbers = any(not isinstance(x, Stop) for x in wrong)
+    for answered, result in zip(outcomes, results, strict=True):
+        both_stop = isinstance(answered, Stop) and isinstance(result, Stop)
+        if gives_numbers and both_stop:
+            if type(answered.error) is not type(result.error):
                 return False
-        elif unlike(ours, result):
+        elif unlike(answered, result):
             return False
     return True
 
 
-def unlike(ours, wanted) -> str | None:
+def unlike(result: object, expected: object) -> str | None:
     """`difference`, also for what can't even be compared."""
     try:
-        return difference(ours, wanted)
+        return difference(result, expected)
     except Exception:
-        return f"{gives(ours)}, wanted {describe(wanted)}"
+        return f"{gives(result)}, wanted {describe(expected)}"
 
 
-def difference(ours, wanted, place: str = "") -> str | None:
-    """In what `ours` is not `wanted`, in words, or None; numbers count to 1e-4."""
+def difference(result: object, expected: object, place: str = "") -> str | None:
+    """In what a result is not the expected one, or None; numbers count to 1e-4.
+
+    `place` is where both stand within a larger result.
+    """
     at = f"at {place} " if place else ""
-    if isinstance(ours, Mistake):
-        return None if getattr(wanted, "kind", None) == ours.kind else str(ours)
-    if ours is None and wanted is not None:
+    if isinstance(result, Mistake):
+        is_same = getattr(expected, "identity", None) == result.identity
+        return None if is_same else str(result)
+    if result is None and expected is not None:
         return f"{at}nothing is returned: is there a `return`?"
-    if isinstance(wanted, Tensor | int | float):
-        return number_difference(ours, wanted, place)
-    if isinstance(wanted, dict | list | tuple):
-        if isinstance(ours, dict) and isinstance(wanted, dict):  # the same keys
-            parts = (difference(ours[key], wanted[key], key) for key in wanted)
-            return next(filter(None, parts), None)
-        if isinstance(ours, Tensor) and ours.dim() and len(ours) == len(wanted):
-            ours = [*ours] if any(isinstance(x, Tensor) for x in wanted) else ours
-        if hasattr(ours, "tolist") and not any(isinstance(x, Tensor) for x in wanted):
-            ours = ours.tolist()
-        if not isinstance(ours, list | tuple):
-            return f"{at}{gives(ours)}, wanted {describe(wanted)}"
-        if len(ours) != len(wanted):
-            lengths = f"{len(ours)} things, wanted {len(wanted)}"
-            return f"{at}{gives(ours)}, {lengths}: {describe(wanted)}"
-        pairs = enumerate(zip(ours, wanted, strict=True))
-        parts = (difference(a, b, f"{place}[{i}]") for i, (a, b) in pairs)
-        return next(filter(None, parts), None)
-    if not isinstance(ours, type(wanted)) or ours != wanted:
-        return f"{at}{gives(ours)}, wanted {describe(wanted)}"
+    if isinstance(expected, Tensor | int | float):
+        return number_difference(result, expected, place)
+    if isinstance(result, dict) and isinstance(expected, dict):  # the same keys
+        for key in expected:
+            words = difference(result[key], expected[key], key)
+            if words:
+                return words
+        return None
+    if isinstance(expected, dict | list | tuple):
+        return list_difference(result, expected, place)
+    if not isinstance(result, type(expected)) or result != expected:
+        return f"{at}{gives(result)}, wanted {describe(expected)}"
     return None
 
 
-def number_difference(ours, wanted: Tensor | float, place: str) -> str | None:
+def list_difference(
+    result: object, expected: dict | list | tuple, place: str
+) -> str | None:
+    """`difference` for a list, as which a tensor or an array counts, too."""
+    at = f"at {place} " if place else ""
+    if any(isinstance(part, Tensor) for part in expected):
+        is_tensor = isinstance(result, Tensor) and result.dim()
+        if is_tensor and len(result) == len(expected):
+            result = list(result)
+    elif hasattr(result, "tolist"):
+        result = result.tolist()
+
+    if not isinstance(result, list | tuple):
+        return f"{at}{gives(result)}, wanted {describe(expected)}"
+    if len(result) != len(expected):
+        lengths = f"{len(result)} things, wanted {len(expected)}"
+        return f"{at}{gives(result)}, {lengths}: {describe(expected)}"
+
+    for i, (part, expected_part) in enumerate(zip(result, expected, strict=True)):
+        words = difference(part, expected_part, f"{place}[{i}]")
+        if words:
+            return words
+    return None
+
+
+def number_difference(
+    result: object, expected: Tensor | float, place: str
+) -> str | None:
     """`difference` for a tensor, or for a number, of which a tensor () is one too."""
-    at, tensor = f"at {place} " if place else "", isinstance(wanted, Tensor)
-    # NumPy's numbers and fractions are real numbers, too.
-    if not isinstance(ours, Tensor if tensor and wanted.dim() else Tensor | Real):
-        return f"{at}{gives(ours)}, wanted {describe(wanted)}"
+    at = f"at {place} " if place else ""
+    usable = isinstance(result, Tensor)
+    if not isinstance(expected, Tensor) or not expected.dim():
+        # NumPy's numbers and fractions are real numbers, too.
+        usable = isinstance(result, Tensor | Real)
+    if not usable:
+        return f"{at}{gives(result)}, wanted {describe(expected)}"
     try:
-        ours = ours if isinstance(ours, Tensor | Integral) else float(ours)
-        here, there = (torch.as_tensor(x).detach().cpu() for x in (ours, wanted))
+        here = as_tensor(result)
+        there = as_tensor(expected)
     except (OverflowError, RuntimeError, ValueError):  # a number beyond 64 bits
-        return f"{at}{gives(ours)}, wanted {describe(wanted)}"
+        return f"{at}{gives(result)}, wanted {describe(expected)}"
+
     if here.shape != there.shape:
         return f"{at}the shape is {tuple(here.shape)}, wanted {tuple(there.shape)}"
-    kinds = [x.is_floating_point() - (x.dtype == torch.bool) for x in (here, there)]
-    if (tensor and kinds[0] != kinds[1]) or here.is_complex():
+    another_class = dtype_class(here) != dtype_class(there)
+    if (isinstance(expected, Tensor) and another_class) or here.is_complex():
         return f"{at}the dtype is {here.dtype}, wanted {there.dtype}"
-    here, there = here.double(), there.double()
-    same = torch.isclose(here, there, rtol=1e-4, atol=1e-4, equal_nan=True)
-    if same.all():
+
+    here = here.double()
+    there = there.double()
+    close = torch.isclose(here, there, rtol=1e-4, atol=1e-4, equal_nan=True)
+    if close.all():
         return None
-    first = tuple((~same).nonzero()[0].tolist())
-    at = f"at {place}{[*first]} " if first else at
-    a, b = here[first].item(), there[first].item()
+    first = tuple((~close).nonzero()[0].tolist())
+    if first:
+        at = f"at {place}{list(first)} "
+    a = here[first].item()
+    b = there[first].item()
     digits = 4 if number(a) != number(b) else 7
     return f"{at}it gives {number(a, digits)}, wanted {number(b, digits)}"
 
 
+def as_tensor(x: Tensor | Real) -> Tensor:
+    """A number as a tensor (), and a tensor on the CPU, without its gradients."""
+    if not isinstance(x, Tensor | Integral):
+        x = float(x)
+    return torch.as_tensor(x).detach().cpu()
+
+
+def dtype_class(x: Tensor) -> str:
+    """Whether a tensor holds floats, booleans or other numbers, of whatever width."""
+    if x.is_floating_point():
+        return "float"
+    if x.dtype == torch.bool:
+        return "boolean"
+    return "other"
+
+
 def inputs(use: Callable, answer: Callable, case: tuple) -> str:
     """A case in words, by the names that the answer, or `use`, gives its parameters."""
+    function = answer if use is call else partial(use, answer)
     try:
-        named = answer if use is call else partial(use, answer)
-        parameters = inspect.signature(named).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         parameters = []
     by_place = (
@@ -394,12 +461,18 @@ def inputs(use: Callable, answer: Callable, case: tuple) -> str:
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
     )
     names = [p.name for p in parameters if p.kind in by_place]
-    said = []
+
+    parts = []
     for name, x in zip_longest(names[: len(case)], case, fillvalue=""):
         large = isinstance(x, Tensor) and (x.dim() > 1 or x.numel() > 6)
-        value = tuple(x.shape) if large else describe(x)
-        said.append(f"{name} {'' if large else '= '}{value}" if name else str(value))
-    return ", ".join(said)
+        value = str(tuple(x.shape)) if large else describe(x)
+        if not name:
+            parts.append(value)
+        elif large:
+            parts.append(f"{name} {value}")
+        else:
+            parts.append(f"{name} = {value}")
+    return ", ".join(parts)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
