@@ -2,6 +2,7 @@
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from unittest.mock import patch
@@ -23,18 +24,26 @@ prompts = partial(random_tokens, d_vocab=V)
 
 def gpt(positions="learned", seed=4, **options) -> c.GPT:
     """With this seed greedy texts vary for each scheme, and have no near ties."""
-    sizes = {"d_vocab": V, "context_length": WINDOW, "d_model": 16, "n_heads": 4}
-    how = {"n_layers": 2, "tie_embeddings": False, "positions": positions}
-    return shaken(c.GPT(c.GPTConfig(**sizes | how | options)), 0.5, seed)
+    config = c.GPTConfig(
+        d_vocab=V,
+        context_length=WINDOW,
+        d_model=16,
+        n_heads=4,
+        n_layers=2,
+        tie_embeddings=False,
+        positions=positions,
+    )
+    return shaken(c.GPT(replace(config, **options)), 0.5, seed)
 
 
-def kept(logits) -> list[int]:
+def remaining(logits) -> list[int]:
+    """The tokens that are not ruled out."""
     return logits.isfinite().nonzero().flatten().tolist()
 
 
-def written(*args, **how) -> list:
+def written(*args, **options) -> list:
     """A generated text; one for each stream of a batch."""
-    return torch.stack(list(generate(*args, **how)), -1).tolist()
+    return torch.stack(list(generate(*args, **options)), -1).tolist()
 
 
 def ended(text, end) -> list:
@@ -43,7 +52,7 @@ def ended(text, end) -> list:
 
 
 @pytest.mark.parametrize(
-    "ours, theirs, numbers",
+    "sampler, warper, numbers",
     [
         (temperature, hf.TemperatureLogitsWarper, (0.3, 2.5)),
         (top_k, hf.TopKLogitsWarper, (1, 5, 40)),
@@ -51,16 +60,17 @@ def ended(text, end) -> list:
         (c.min_p, hf.MinPLogitsWarper, (0.01, 0.1, 0.5, 0.99, 1.0)),
     ],
 )
-def test_each_sampler_is_that_of_transformers(ours, theirs, numbers):
+def test_each_sampler_is_that_of_transformers(sampler, warper, numbers):
     """On any leading axes, and without a change of its input."""
     logits = 2 * random(50, 40)
     copy = logits.clone()
     for x in numbers:
-        right = theirs(x)(None, copy.clone())
-        assert_close(ours(logits, x), right, atol=1e-6, rtol=1e-6)
-        again = ours(logits.view(5, 10, 40), x)
-        assert torch.equal(again.view(50, 40), ours(logits, x))
-        assert torch.equal(ours(logits[0], x), ours(logits, x)[0])
+        expected = warper(x)(None, copy.clone())
+        result = sampler(logits, x)
+        assert_close(result, expected, atol=1e-6, rtol=1e-6)
+        again = sampler(logits.view(5, 10, 40), x)
+        assert torch.equal(again.view(50, 40), result)
+        assert torch.equal(sampler(logits[0], x), result[0])
     assert torch.equal(logits, copy)
 
 
@@ -74,8 +84,8 @@ def test_top_k_keeps_k_of_the_largest_even_with_ties():
     for logits in ([1.0, 1, 1, 1, 1, 1], [0.0, 2, 1, 1, 1, 3], [1.0, 3, 2, 5, 4, 0]):
         for k in range(1, 7):
             out = top_k(torch.tensor(logits), k)
-            assert len(kept(out)) == k
-            assert sorted(out[kept(out)].tolist()) == sorted(logits)[-k:]
+            assert len(remaining(out)) == k
+            assert sorted(out[remaining(out)].tolist()) == sorted(logits)[-k:]
 
 
 def test_top_p_keeps_the_smallest_set_that_reaches_p():
@@ -86,7 +96,7 @@ def test_top_p_keeps_the_smallest_set_that_reaches_p():
         ([0.5, 0.25, 0.25], 0.51, [0, 1]),
         ([0.1, 0.9], 1e-9, [1]),  # never nothing
     ):
-        assert kept(top_p(torch.tensor(probabilities).log(), p)) == expected
+        assert remaining(top_p(torch.tensor(probabilities).log(), p)) == expected
     logits = torch.cat([2 * random(20, 50), 60 * random(20, 50)])
     assert torch.equal(top_p(logits, 1), logits)
 
@@ -116,7 +126,8 @@ def test_masses_and_ratios_of_half_precision_are_those_of_its_logits(dtype):
         assert cut.dtype == dtype and (masses.sum(-1) > p - 1e-5).all()
         assert (masses.sum(-1) - last < p + 1e-5).all()
         ratios = probabilities / probabilities.amax(-1, keepdim=True) / p
-        stays, clear = c.min_p(logits, p).isfinite(), (ratios - 1).abs() > 1e-6
+        stays = c.min_p(logits, p).isfinite()
+        clear = (ratios - 1).abs() > 1e-6
         assert torch.equal(stays[clear], (ratios > 1)[clear])
 
 
@@ -126,13 +137,13 @@ def test_a_temperature_near_0_is_greedy_and_a_very_high_one_is_even(dtype):
     logits = torch.tensor([[1.0, 30, -math.inf, 29.9], [-9, -7, -math.inf, -8]])
     logits = logits.to(dtype)
     for t in (1e-4, 1e-8, 1e-39, 1e-50, 5e-324):
-        found = temperature(logits, t)
-        assert found.dtype == dtype and found[:, 2].eq(-math.inf).all()
-        assert torch.equal(found.double().softmax(-1), torch.eye(4).double()[[1, 1]])
+        sharp = temperature(logits, t)
+        assert sharp.dtype == dtype and sharp[:, 2].eq(-math.inf).all()
+        assert torch.equal(sharp.double().softmax(-1), torch.eye(4).double()[[1, 1]])
     for t in (1e9, 1e300, math.inf):
-        found = temperature(logits, t).double().softmax(-1)
+        probabilities = temperature(logits, t).double().softmax(-1)
         even = torch.tensor([1, 1, 0, 1], dtype=torch.float64) / 3
-        assert_close(found, even.expand(2, 4), atol=1e-6, rtol=0)
+        assert_close(probabilities, even.expand(2, 4), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", HALF)
@@ -140,9 +151,9 @@ def test_at_a_temperature_half_precision_keeps_near_tokens_apart(dtype):
     """42.9 and 42.7 are one number in bfloat16, and a difference of 0.18 is not 0."""
     logits = torch.tensor([30, 29.875, 28, -9]).to(dtype)
     for t in (0.1, 0.7, 2):
-        right = (logits.double() / t).softmax(-1)
-        found = temperature(logits, t).double().softmax(-1)
-        assert_close(found, right, atol=1e-3, rtol=0)
+        expected = (logits.double() / t).softmax(-1)
+        result = temperature(logits, t).double().softmax(-1)
+        assert_close(result, expected, atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
@@ -197,7 +208,8 @@ def test_a_model_whose_logits_are_no_numbers_writes_nothing(bad):
 
 @pytest.mark.parametrize("t", [0.5, 3.0])
 def test_samples_are_as_frequent_as_their_probabilities(t):
-    logits, n = torch.tensor([2.0, 0, -math.inf, 1, -1, 0.5]), 20_000
+    logits = torch.tensor([2.0, 0, -math.inf, 1, -1, 0.5])
+    n = 20_000
     draws = sample(temperature(logits, t).expand(n, 6), seeded())
     expected = n * (logits / t).softmax(-1)
     counts = torch.bincount(draws, minlength=6)
@@ -244,7 +256,8 @@ def test_greedy_text_is_the_recomputed_one_before_and_past_the_window(positions)
 
 def test_with_a_cache_every_token_is_computed_once():
     """The cache has the room that text and window need."""
-    model, seen = gpt(), []
+    model = gpt()
+    seen = []
     model.register_forward_pre_hook(lambda _, args: seen.append(args))
     for use_cache, n in ((False, 4), (True, 4), (True, 100), (True, 0)):
         assert len([*generate(model, prompts(2), n, use_cache=use_cache)]) == n
@@ -256,20 +269,28 @@ def test_with_a_cache_every_token_is_computed_once():
 def test_sampled_text_is_the_generators_with_and_without_a_cache():
     def write(use_cache, seed=0):
         generator = seeded(seed)
-        how = {"choose": lambda x: sample(top_k(temperature(x, 2), 5), generator)}
-        return written(gpt(), prompts(2, 2), 12, use_cache=use_cache, **how)
+        return written(
+            gpt(),
+            prompts(2, 2),
+            12,
+            choose=lambda x: sample(top_k(temperature(x, 2), 5), generator),
+            use_cache=use_cache,
+        )
 
     assert write(True) == write(True) == write(False) != write(True, 1)
 
 
 def test_texts_written_in_turn_never_see_dropout_and_leave_the_mode():
-    model, found = gpt(dropout=0.5).train(), []
-    long, short = generate(model, prompts(3), 6), generate(model, prompts(3), 2)
+    model = gpt(dropout=0.5).train()
+    long = generate(model, prompts(3), 6)
+    short = generate(model, prompts(3), 2)
+    text = []
     for _ in range(6):
-        found.append(int(next(long)))
+        text.append(int(next(long)))
         assert all(part.training for part in model.modules())
         next(short, None)
-    assert found == greedy_by_hand(gpt(), prompts(3), 6)
+    assert text == greedy_by_hand(gpt(), prompts(3), 6)
+
     model.blocks[0].eval()  # a part of its own mode
     bad = prompts(3) + 20
     beam_search(model, prompts(3), 2, 3)
@@ -286,7 +307,8 @@ def test_texts_written_in_turn_never_see_dropout_and_leave_the_mode():
 @torch.no_grad()
 def test_a_text_that_breaks_off_leaves_the_mode_and_a_cache_that_says_what_it_saw():
     """Where `choose` fails, the model does, or nobody listens on."""
-    model, prompt = gpt("rotary").train(), prompts(3)
+    model = gpt("rotary").train()
+    prompt = prompts(3)
     right = written(model, prompt, 6)
 
     def stops(logits, text, fails):
@@ -295,7 +317,8 @@ def test_a_text_that_breaks_off_leaves_the_mode_and_a_cache_that_says_what_it_sa
         return greedy(logits)
 
     for fails, use in product((True, False), (c.PreallocatedCache, c.Int8Cache)):
-        cache, text = use(12), []
+        cache = use(12)
+        text = []
         choose = partial(stops, text=text, fails=fails)
         writing = generate(model, prompt, 6, choose=choose, cache=cache)
         with suppress(InterruptedError):
@@ -313,35 +336,47 @@ def test_a_text_that_breaks_off_leaves_the_mode_and_a_cache_that_says_what_it_sa
 
 
 def test_what_cannot_be_written_is_refused_at_once():
-    model, one, cache = gpt(), prompts(2), gpt().new_cache()
-    shapes = [torch.ones(s).long() for s in ((), (0,), (2, 0), (1, 2, 3))]
-    calls = [(generate, (x, 2), {}, "shape") for x in shapes]
-    calls += [(generate, (torch.ones(3), 2), {}, "float32")]
-    for x in prompts(9), prompts(2, 9):
-        calls += [(generate, (x, 2), {}, r"9 .* context_length \(8\)")]
-    calls += [(generate, ([one, prompts(7)], 2), {}, r"7 and 2 .* \(8\)")]
-    calls += [(generate, ([one, one[:0]], 2), {}, "1 token")]
-    calls += [(generate, ([], 2), {}, "list of prompts")]
-    calls += [(generate, ([one], 2), {"use_cache": False}, "list of prompts")]
-    calls += [(generate, ([one], 2), {"cache": cache}, "list of prompts")]
-    calls += [(generate, (one, -1), {}, "n_new is -1")]
-    calls += [(generate, (one, 2), {"end": -1}, "end is -1")]
-    calls += [(beam_search, (one, n, 3), {}, f"n_beams is {n}") for n in (0, 12)]
-    calls += [(beam_search, (one, 2, 3), {"length_penalty": 2}, "length_penalty is 2")]
-    calls += [(beam_search, (one, 2, 7), {}, r"2 and 7 .* \(8\)")]
-    calls += [(beam_search, (one[None], 2, 3), {}, r"must be integers \(t\)")]
-    for function, args, how, words in calls:
+    model = gpt()
+    two = prompts(2)
+    cache = model.new_cache()
+    write = partial(generate, model)
+    search = partial(beam_search, model)
+    no_list = "list of prompts"
+    for call, words in (
+        (lambda: write(torch.ones(()).long(), 2), "shape"),
+        (lambda: write(torch.ones(0).long(), 2), "shape"),
+        (lambda: write(torch.ones(2, 0).long(), 2), "shape"),
+        (lambda: write(torch.ones(1, 2, 3).long(), 2), "shape"),
+        (lambda: write(torch.ones(3), 2), "float32"),
+        (lambda: write(prompts(9), 2), r"9 .* context_length \(8\)"),
+        (lambda: write(prompts(2, 9), 2), r"9 .* context_length \(8\)"),
+        (lambda: write([two, prompts(7)], 2), r"7 and 2 .* \(8\)"),
+        (lambda: write([two, two[:0]], 2), "1 token"),
+        (lambda: write([], 2), no_list),
+        (lambda: write([two], 2, use_cache=False), no_list),
+        (lambda: write([two], 2, cache=cache), no_list),
+        (lambda: write(two, -1), "n_new is -1"),
+        (lambda: write(two, 2, end=-1), "end is -1"),
+        (lambda: search(two, 0, 3), "n_beams is 0"),
+        (lambda: search(two, 12, 3), "n_beams is 12"),
+        (lambda: search(two, 2, 3, length_penalty=2), "length_penalty is 2"),
+        (lambda: search(two, 2, 7), r"2 and 7 .* \(8\)"),
+        (lambda: search(two[None], 2, 3), r"must be integers \(t\)"),
+    ):
         with pytest.raises(ValueError, match=words):
-            function(model, *args, **how)
+            call()
 
 
 def test_a_stream_repeats_its_end_and_generation_stops_when_every_stream_has_ended():
-    model, batch = gpt("rotary"), prompts(3, 2)
-    free, lengths = written(model, batch, 12), set()
+    model = gpt("rotary")
+    batch = prompts(3, 2)
+    endless = written(model, batch, 12)
+    lengths = set()
     for end in range(V):
-        ours, right = written(model, batch, 12, end=end), [ended(x, end) for x in free]
+        texts = written(model, batch, 12, end=end)
+        right = [ended(text, end) for text in endless]
         longest = max(map(len, right))
-        assert ours == [row + [end] * (longest - len(row)) for row in right]
+        assert texts == [row + [end] * (longest - len(row)) for row in right]
         assert written(model, batch[0], 12, end=end) == right[0]
         lengths |= set(map(len, right))
     assert len(lengths) > 2  # some end at once, some later, some not
@@ -355,33 +390,35 @@ def test_prompts_of_different_lengths_go_on_together_as_each_would_alone(positio
     assert written(model, together, 9) == alone
     assert written(model, together, 5) == [text[:5] for text in alone]
     for end in {token for text in alone for token in text}:
-        ours = written(model, together, 9, end=end)
-        assert [ended(x, end) for x in ours] == [ended(x, end) for x in alone]
+        texts = written(model, together, 9, end=end)
+        assert [ended(x, end) for x in texts] == [ended(x, end) for x in alone]
 
 
 @pytest.mark.parametrize(
-    "kind",
+    "cache_class",
     [c.ConcatenatingCache, c.PreallocatedCache, c.SlidingWindowCache, c.Int8Cache],
 )
 @torch.no_grad()
-def test_a_talk_goes_on_from_what_a_cache_holds(kind):
+def test_a_talk_goes_on_from_what_a_cache_holds(cache_class):
     """By `generate` again, then by hand. Int8's logits are near, its texts need not."""
-    model, first, second = gpt(context_length=12), prompts(2), prompts(1, seed=5)
-    room = () if kind is c.ConcatenatingCache else (12,)
-    cache = kind(*room)
+    model = gpt(context_length=12)
+    first = prompts(2)
+    second = prompts(1, seed=5)
+    sizes = () if cache_class is c.ConcatenatingCache else (12,)
+    cache = cache_class(*sizes)
     text = [*first.tolist(), *written(model, first, 3, cache=cache)]
     assert len(cache) == 4  # the last has not been through the model
     both = torch.tensor([text[-1], *second])
     text += [*second.tolist(), *written(model, both, 4, cache=cache)]
     logits = model(torch.tensor([text[-1:]]), cache)[:, -1]
     right = model(torch.tensor([text]))[:, -1]
-    part = 0.05 if kind is c.Int8Cache else 1e-5
+    part = 0.05 if cache_class is c.Int8Cache else 1e-5
     assert_close(logits, right, atol=part * float(right.std()), rtol=0)
-    if kind is not c.Int8Cache:
+    if cache_class is not c.Int8Cache:
         assert text[2:5] == written(model, first, 3)
         assert text[6:] == written(model, torch.tensor(text[:6]), 4)
-        ours = beam_search(model, first, 3, 6, cache=kind(*room))
-        assert [t for _, t in ours] == [t for _, t in beam_search(model, first, 3, 6)]
+        beams = beam_search(model, first, 3, 6, cache=cache_class(*sizes))
+        assert [t for _, t in beams] == [t for _, t in beam_search(model, first, 3, 6)]
 
 
 @torch.no_grad()
@@ -392,9 +429,9 @@ def score(model, prompt, new):
     return logits.float().log_softmax(-1).gather(1, new[:, None]).sum().item()
 
 
-def assert_same_beams(ours, right, error=1e-4):
-    assert [tokens for _, tokens in ours] == [tokens for _, tokens in right]
-    assert [s for s, _ in ours] == pytest.approx([s for s, _ in right], abs=error)
+def assert_same_beams(beams, right, error=1e-4):
+    assert [tokens for _, tokens in beams] == [tokens for _, tokens in right]
+    assert [s for s, _ in beams] == pytest.approx([s for s, _ in right], abs=error)
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
@@ -402,20 +439,30 @@ def assert_same_beams(ours, right, error=1e-4):
 def test_beams_that_cover_everything_find_what_exhaustive_search_finds(
     length_penalty, end
 ):
-    how = {"length_penalty": length_penalty, "end": end}
+    prompt = torch.tensor([1, 3, 0])
     for seed, n_new in product(range(6), (1, 2)):
-        model, prompt = gpt(seed=seed, d_vocab=5), torch.tensor([1, 3, 0])
+        model = gpt(seed=seed, d_vocab=5)
         texts = {tuple(ended(x, end)) for x in product(range(5), repeat=n_new)}
-        found = [(score(model, prompt, x) / len(x) ** length_penalty, x) for x in texts]
-        right = [(total, list(text)) for total, text in sorted(found, reverse=True)]
-        assert_same_beams(beam_search(model, prompt, 5, n_new, **how), right[:5])
+        right = []
+        for text in texts:
+            total = score(model, prompt, text) / len(text) ** length_penalty
+            right.append((total, list(text)))
+        right = sorted(right, reverse=True)[:5]
+
+        beams = beam_search(
+            model, prompt, 5, n_new, length_penalty=length_penalty, end=end
+        )
+        assert_same_beams(beams, right)
 
 
 @torch.no_grad()
 def test_beam_search_equals_a_loop_over_beams_without_a_cache():
     """Of one beam, which is greedy search, and of five."""
     for seed, end, n_beams in product(range(4), (None, *range(V)), (1, 5)):
-        model, prompt, beams, finished = gpt(seed=seed), prompts(2), [(0.0, [])], []
+        model = gpt(seed=seed)
+        prompt = prompts(2)
+        beams = [(0.0, [])]
+        finished = []
         for n in range(1, 7):
             grown = []
             for total, new in beams:
@@ -426,17 +473,23 @@ def test_beam_search_equals_a_loop_over_beams_without_a_cache():
             finished += [(s / n, new) for s, new in grown[:n_beams] if new[-1] == end]
             beams = [beam for beam in grown if beam[1][-1] != end][:n_beams]
         finished += [(total / 6, new) for total, new in beams]
-        ours = beam_search(model, prompt, n_beams, 6, end=end, length_penalty=1)
-        assert_same_beams(ours, sorted(finished, reverse=True)[:n_beams])
+        right = sorted(finished, reverse=True)[:n_beams]
+        beams = beam_search(model, prompt, n_beams, 6, end=end, length_penalty=1)
+        assert_same_beams(beams, right)
     assert beam_search(model, prompt, 1, 6)[0][1] == written(model, prompt, 6)
 
 
 def test_scores_are_float32_sums_where_the_model_is_bfloat16():
     """Beyond -128 bfloat16 knows whole numbers only: there all beams would be alike."""
-    sizes = {"d_vocab": 50, "context_length": 48, "d_model": 16, "n_heads": 2}
-    model = c.GPT(
-        c.GPTConfig(**sizes, n_layers=2, tie_embeddings=False), seeded()
-    ).bfloat16()
+    config = c.GPTConfig(
+        d_vocab=50,
+        context_length=48,
+        d_model=16,
+        n_heads=2,
+        n_layers=2,
+        tie_embeddings=False,
+    )
+    model = c.GPT(config, seeded()).bfloat16()
     beams = beam_search(model, prompts(2), 3, 40)
     assert len({total for total, _ in beams}) == 3 and beams[0][0] < -128
     right = [(score(model, prompts(2), new), new) for _, new in beams]

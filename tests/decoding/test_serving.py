@@ -1,5 +1,7 @@
 """Serving: whatever arrives when, each text is what it would be alone."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from random import Random
 
@@ -10,9 +12,9 @@ from common import interrupted_at, random_tokens, seeded, shaken
 from companion import GPT, GPTConfig, Request, Server, generate, greedy, sample
 from companion.decoding import sampling, serving
 
-SIZES = {"d_vocab": 11, "context_length": 24, "d_model": 8, "n_heads": 4}
+CONFIG = GPTConfig(d_vocab=11, context_length=24, d_model=8, n_heads=4, n_layers=2)
 MODELS = {
-    positions: shaken(GPT(GPTConfig(**SIZES, n_layers=2, positions=positions))).double()
+    positions: shaken(GPT(replace(CONFIG, positions=positions))).double()
     for positions in ("rotary", "learned", "alibi", "t5")
 }
 
@@ -22,27 +24,40 @@ def sampler(seed):
     return lambda logits: sample(logits, generator)
 
 
-def a_request(draw: Random, seed: int) -> tuple[Request, tuple]:
-    """A request, and what `generate` takes to write its text alone."""
+def alone(prompt, n_new, choose=greedy, end=None):
+    """A function that writes a text with a model by `generate`."""
+    return lambda gpt: generate(gpt, prompt, n_new, choose=choose, end=end)
+
+
+def a_request(draw: Random, seed: int) -> tuple[Request, Callable]:
+    """A request, and what writes its text alone."""
     prompt = random_tokens(draw.randint(1, 9), d_vocab=11, seed=seed)
-    n_new, end = draw.randint(0, 12), draw.choice([None, 3])
-    chosen = [greedy, greedy] if draw.random() < 0.3 else [sampler(seed), sampler(seed)]
-    asked = Request(prompt, n_new, chosen[0], end)
-    return asked, (prompt, n_new, {"choose": chosen[1], "end": end})
+    n_new = draw.randint(0, 12)
+    end = draw.choice([None, 3])
+    if draw.random() < 0.3:
+        choose = greedy
+        choose_alone = greedy
+    else:
+        choose = sampler(seed)
+        choose_alone = sampler(seed)
+    request = Request(prompt, n_new, choose, end)
+    return request, alone(prompt, n_new, choose=choose_alone, end=end)
 
 
 def assert_as_alone(pairs, gpt):
-    for asked, (prompt, n_new, how) in pairs:
-        alone = [int(token) for token in generate(gpt, prompt, n_new, **how)]
-        assert asked.done and asked.error is None and asked.written == alone
+    for request, write_alone in pairs:
+        expected = [int(token) for token in write_alone(gpt)]
+        assert request.done and request.error is None and request.written == expected
 
 
 @pytest.mark.parametrize("positions", MODELS)
 def test_each_text_is_what_it_would_be_alone(positions):
     for seed in range(0, 120, 10):
-        draw, gpt = Random(seed), MODELS[positions]
+        draw = Random(seed)
+        gpt = MODELS[positions]
         pairs = [a_request(draw, seed + i) for i in range(draw.randint(1, 10))]
-        server, coming = Server(gpt, draw.randint(1, 5)), [asked for asked, _ in pairs]
+        coming = [request for request, _ in pairs]
+        server = Server(gpt, draw.randint(1, 5))
         while coming or server.busy:
             if coming and draw.random() < 0.1 + seed / 120:
                 server.submit(coming.pop(0))
@@ -52,7 +67,8 @@ def test_each_text_is_what_it_would_be_alone(positions):
 
 def test_a_free_row_takes_the_next_at_once_and_the_mode_is_left():
     """On two rows, the second of which writes 2, 1, 0, 3 and 4 tokens: 7 steps."""
-    gpt, steps = GPT(GPTConfig(**SIZES)).train(), 0
+    gpt = GPT(CONFIG).train()
+    steps = 0
     server = Server(gpt, 2)
     for n_new in (7, 2, 1, 0, 3, 4):
         server.submit(Request(torch.tensor([1, 2]), n_new))
@@ -64,51 +80,56 @@ def test_a_free_row_takes_the_next_at_once_and_the_mode_is_left():
 
 
 def test_what_cannot_be_served_ends_with_its_error_and_leaves_the_others():
-    one, two_good = torch.tensor([1]), [torch.tensor([1])] * 2
+    token = torch.tensor([1])
+    two_good = [token, token]
     bad = [
-        (one[:0], 3, greedy, "shape .0,.*1 token or more"),
-        (one.repeat(20), 5, greedy, r"20 and 5 .* \(24\)"),
-        (one[None], 5, greedy, "must be integers .t"),
+        (token[:0], 3, greedy, "shape .0,.*1 token or more"),
+        (token.repeat(20), 5, greedy, r"20 and 5 .* \(24\)"),
+        (token[None], 5, greedy, "must be integers .t"),
         ([1, 2], 5, greedy, "must be integers"),
-        (one + 98, 5, greedy, "tokens run from 99 to 99"),
-        (one, -1, greedy, "n_new is -1"),
-        (one, 5, lambda x: torch.tensor([11]), "gives .11.*0 to 10"),
-        (one, 5, lambda x: torch.tensor([-1]), "gives .-1.*0 to 10"),
-        (one, 5, lambda x: torch.tensor([0.5]), "float32"),
-        (one, 5, lambda x: torch.tensor([1, 2]), "one token"),
-        (one, 5, lambda x: 3, "new is 3"),
-        (one, 5, lambda x: two_good.pop(), "pop from empty list"),
+        (token + 98, 5, greedy, "tokens run from 99 to 99"),
+        (token, -1, greedy, "n_new is -1"),
+        (token, 5, lambda x: torch.tensor([11]), "gives .11.*0 to 10"),
+        (token, 5, lambda x: torch.tensor([-1]), "gives .-1.*0 to 10"),
+        (token, 5, lambda x: torch.tensor([0.5]), "float32"),
+        (token, 5, lambda x: torch.tensor([1, 2]), "one token"),
+        (token, 5, lambda x: 3, "new is 3"),
+        (token, 5, lambda x: two_good.pop(), "pop from empty list"),
     ]
-    server, gpt = Server(MODELS["rotary"], 2), MODELS["rotary"]
+    gpt = MODELS["rotary"]
+    server = Server(gpt, 2)
     pairs = [a_request(Random(i), i) for i in range(len(bad))]
-    wrong = [Request(*how) for *how, _ in bad]
-    for (asked, _), other in zip(pairs, wrong, strict=True):
-        server.submit(asked)
+    wrong = [Request(prompt, n_new, choose) for prompt, n_new, choose, _ in bad]
+    for (right, _), other in zip(pairs, wrong, strict=True):
+        server.submit(right)
         server.submit(other)
         server.step()
     server.run()
+
     for other, (*_, words) in zip(wrong, bad, strict=True):
-        assert other.done and other.written == [1, 1] * ("pop" in words)
+        assert other.done
+        assert other.written == ([1, 1] if "pop" in words else [])
         with pytest.raises(Exception, match=words):
             raise other.error
     assert_as_alone(pairs, gpt)
 
 
 def some_requests() -> list[tuple]:
-    """Three, with what `generate` takes to write their texts alone."""
+    """Three, with what writes their texts alone; the last of them greedily."""
     pairs = []
-    for seed, n_new in enumerate((3, 1, 2)):
+    for seed, n_new in enumerate((3, 1)):
         prompt = random_tokens(1 + seed, d_vocab=11, seed=seed)
-        chosen = [greedy, greedy] if seed == 2 else [sampler(seed), sampler(seed)]
-        asked = Request(prompt, n_new, chosen[0])
-        pairs.append((asked, (prompt, n_new, {"choose": chosen[1]})))
+        request = Request(prompt, n_new, sampler(seed))
+        pairs.append((request, alone(prompt, n_new, choose=sampler(seed))))
+    prompt = random_tokens(3, d_vocab=11, seed=2)
+    pairs.append((Request(prompt, 2), alone(prompt, 2)))
     return pairs
 
 
 def submitted(gpt, pairs) -> Server:
     server = Server(gpt, 2)
-    for asked, _ in pairs:
-        server.submit(asked)
+    for request, _ in pairs:
+        server.submit(request)
     return server
 
 
@@ -147,7 +168,7 @@ def test_what_fails_in_the_model_is_raised_and_nobody_loses_a_token(place, error
             server.run()
             break
         except error:
-            assert server.busy and not any(asked.error for asked, _ in pairs)
+            assert server.busy and not any(request.error for request, _ in pairs)
             server.run()
         finally:
             hook.remove()
@@ -157,15 +178,16 @@ def test_what_fails_in_the_model_is_raised_and_nobody_loses_a_token(place, error
 
 def test_a_sampler_that_is_interrupted_is_asked_again_and_no_other():
     for row, call in ((0, 0), (0, 1), (1, 0), (2, 0), (2, 1)):
-        pairs, calls = some_requests(), count()
-        asked = pairs[row][0]
+        pairs = some_requests()
+        request = pairs[row][0]
+        calls = count()
 
-        def choose(logits, chosen=asked.choose, call=call, calls=calls):
+        def choose(logits, sampler=request.choose, call=call, calls=calls):
             if next(calls) == call:
                 raise KeyboardInterrupt
-            return chosen(logits)
+            return sampler(logits)
 
-        asked.choose = choose
+        request.choose = choose
         server = submitted(MODELS["rotary"], pairs)
         with pytest.raises(KeyboardInterrupt):
             server.run()
@@ -190,17 +212,18 @@ def test_a_request_that_is_here_already_is_refused_and_served_once():
 
 def test_what_was_written_before_is_gone_on_from():
     """By another server, up to the last token; or more than that, which is done."""
-    gpt, prompt = MODELS["rotary"], torch.tensor([1, 2, 3])
-    alone = [int(token) for token in generate(gpt, prompt, 6)]
-    begun = [Request(prompt, 6, written=alone[:n]) for n in range(7)]
-    too_long = Request(prompt, 4, written=alone[:])
+    gpt = MODELS["rotary"]
+    prompt = torch.tensor([1, 2, 3])
+    text = [int(token) for token in generate(gpt, prompt, 6)]
+    begun = [Request(prompt, 6, written=text[:n]) for n in range(7)]
+    too_long = Request(prompt, 4, written=text[:])
     outside = Request(prompt, 6, written=[11])
     server = Server(gpt, 2)
     for request in (*begun, too_long, outside):
         server.submit(request)
     server.run()
-    assert [request.written for request in begun] == [alone] * 7
-    assert too_long.done and too_long.error is None and too_long.written == alone
+    assert [request.written for request in begun] == [text] * 7
+    assert too_long.done and too_long.error is None and too_long.written == text
     with pytest.raises(ValueError, match="tokens run from 1 to 11"):
         raise outside.error
 
@@ -209,10 +232,12 @@ def test_rows_can_be_filled_and_used_again():
     """A prompt of 4 tokens and 20 new ones fill a row, and leave no trace."""
     server = Server(MODELS["learned"], 2)
     for seed in range(3):
-        prompts = [random_tokens(n, d_vocab=11, seed=seed + n) for n in (4, 7)]
-        pairs = [(Request(p, 24 - len(p)), (p, 24 - len(p), {})) for p in prompts]
-        for asked, _ in pairs:
-            server.submit(asked)
+        pairs = []
+        for n in (4, 7):
+            prompt = random_tokens(n, d_vocab=11, seed=seed + n)
+            pairs.append((Request(prompt, 24 - n), alone(prompt, 24 - n)))
+        for request, _ in pairs:
+            server.submit(request)
         server.run()
         assert_as_alone(pairs, server.model)
 
@@ -221,12 +246,18 @@ def test_a_capacity_beyond_the_context_is_for_positions_that_go_on():
     """Learned ones end there: the server says so before anybody asks."""
     with pytest.raises(ValueError, match=r"capacity \(25\) exceeds the 24 learned"):
         Server(MODELS["learned"], 2, capacity=25)
-    gpt, prompt = MODELS["rotary"], torch.tensor([1, 2, 3])
-    server, asked = Server(gpt, 2, capacity=40), Request(prompt, 37)
-    for request in (asked, Request(prompt, 5)):
+    gpt = MODELS["rotary"]
+    prompt = torch.tensor([1, 2, 3])
+    long = Request(prompt, 37)
+    server = Server(gpt, 2, capacity=40)
+    for request in (long, Request(prompt, 5)):
         server.submit(request)
     server.run()
-    assert_as_alone([(asked, (prompt, 37, {"cache": gpt.new_cache(40)}))], gpt)
-    for sizes in ({"n_rows": 0}, {"n_rows": 2, "capacity": 0}):
-        with pytest.raises(ValueError, match="is 0; it must be 1 or more"):
-            Server(gpt, **sizes)
+    expected = generate(gpt, prompt, 37, cache=gpt.new_cache(40))
+    assert long.done and long.written == [int(token) for token in expected]
+
+
+@pytest.mark.parametrize("n_rows, capacity", [(0, None), (2, 0)])
+def test_a_server_has_a_row_and_a_row_has_room(n_rows, capacity):
+    with pytest.raises(ValueError, match="is 0; it must be 1 or more"):
+        Server(MODELS["rotary"], n_rows, capacity)

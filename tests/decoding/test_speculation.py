@@ -15,8 +15,15 @@ from companion import GPT, GPTConfig, PromptLookup, generate, speculate
 from companion.decoding import speculation
 
 V = 3
-SIZES = {"d_vocab": V, "context_length": 16, "d_model": 8, "n_heads": 2, "n_layers": 2}
-CONFIG = GPTConfig(**SIZES, positions="rotary", tie_embeddings=False)
+CONFIG = GPTConfig(
+    d_vocab=V,
+    context_length=16,
+    d_model=8,
+    n_heads=2,
+    n_layers=2,
+    positions="rotary",
+    tie_embeddings=False,
+)
 MODEL, OTHER = (shaken(GPT(CONFIG), 0.5, seed).double() for seed in (0, 1))
 soft = nn.Softmax(-1)
 ALL = torch.tensor([[0, 0, 1.0]])  # all on the last token
@@ -85,7 +92,8 @@ class Fork:
 
     def every(self, call):
         """(probability, result) of each path."""
-        self.path, more = [], True
+        self.path = []
+        more = True
         while more:
             self.depth = 0
             result = call()
@@ -109,7 +117,9 @@ class Fork:
 @pytest.mark.parametrize("guesser", ["look-up", "another model"])
 def test_sampled_texts_have_exactly_the_models_distribution(guesser, dtype):
     """Every way the guesses, their acceptance and the new draws can fall, by weight."""
-    prompt, fork, found = torch.tensor([1, 2, 1]), Fork(), Counter()
+    prompt = torch.tensor([1, 2, 1])
+    fork = Fork()
+    frequencies = Counter()
     model = Bigram(0, dtype)
     drafted = draft(Bigram(1), 2, fork.sample, soft)
     guess = PromptLookup(V, 2, 1) if guesser == "look-up" else drafted
@@ -121,39 +131,59 @@ def test_sampled_texts_have_exactly_the_models_distribution(guesser, dtype):
     with patch.object(speculation, "sample", fork.sample):
         with patch.object(torch, "rand", fork.rand):
             for probability, text in fork.every(write):
-                found[text] += probability
+                frequencies[text] += probability
+
     after = soft(model.table.double()).tolist()
     for a, b, c in product(range(V), repeat=3):
         right = after[prompt[-1]][a] * after[a][b] * after[b][c]
-        assert found[a, b, c] == pytest.approx(right, abs=1e-6)
+        assert frequencies[a, b, c] == pytest.approx(right, abs=1e-6)
 
 
 def test_the_first_token_is_distributed_as_wanted():
     """5,000 real draws, of guesses that are often wrong."""
-    wanted, drawn = soft(2 * random(2, 3, V, seed=3)).double()
-    drawn, generator, n, first = drawn[:2], seeded(4), 5_000, Counter()
-    for guesses in torch.multinomial(drawn, n, True, generator=generator).T:
-        first[int(speculation.accept(guesses, drawn, wanted, generator)[0])] += 1
+    target, draft_probabilities = soft(2 * random(2, 3, V, seed=3)).double()
+    draft_probabilities = draft_probabilities[:2]
+    generator = seeded(4)
+    n = 5_000
+    drafts = torch.multinomial(draft_probabilities, n, True, generator=generator).T
+
+    first = Counter()
+    for tokens in drafts:
+        new = speculation.accept(tokens, draft_probabilities, target, generator)
+        first[int(new[0])] += 1
     for token in range(V):
-        spread = math.sqrt(wanted[0, token] * (1 - wanted[0, token]) / n)
-        assert abs(first[token] / n - wanted[0, token]) < 4 * spread
+        spread = math.sqrt(target[0, token] * (1 - target[0, token]) / n)
+        assert abs(first[token] / n - target[0, token]) < 4 * spread
 
 
 def test_no_guess_is_kept_that_model_and_guesser_hold_impossible():
     """0 / 0 is not a number, and no comparison with it is true."""
-    wanted = torch.tensor([[0, 0.5, 0.5], [1, 0, 0]])
-    new = speculation.accept(torch.tensor([0]), torch.eye(3)[[1]], wanted, seeded())
+    target = torch.tensor([[0, 0.5, 0.5], [1, 0, 0]])
+    new = speculation.accept(torch.tensor([0]), torch.eye(3)[[1]], target, seeded())
     assert new.tolist() in ([1], [2])
 
 
 @pytest.mark.parametrize("probabilities", [soft, speculation.greedy_probabilities])
 def test_logits_that_are_no_numbers_are_refused(probabilities):
     """Also after good ones, while guesses are kept."""
-    model, prompt = Bigram(0), torch.tensor([1, 2, 1])
+    model = Bigram(0)
     model.table[2] = math.nan
-    how = {"probabilities": probabilities, "generator": seeded()}
+    writing = speculate(
+        model,
+        torch.tensor([1, 2, 1]),
+        12,
+        lambda text: (text[:1] * 0 + 2, ALL),
+        probabilities=probabilities,
+        generator=seeded(),
+    )
     with pytest.raises(ValueError, match="must be finite"):
-        list(speculate(model, prompt, 12, lambda x: (x[:1] * 0 + 2, ALL), **how))
+        list(writing)
+
+
+def test_tokens_are_ordinary_tensors():
+    """Those of inference mode may not be written to outside of it."""
+    for new in speculate(MODEL, torch.tensor([1, 2, 1]), 6, PromptLookup(V, 2, 1)):
+        assert not new.is_inference()
 
 
 def test_prompts_may_be_of_32_bits():
@@ -172,12 +202,15 @@ def test_whoever_fails_or_stops_leaves_the_models_mode():
     def fails(*_):
         raise InterruptedError
 
-    calls = [{"guess": fails}, {"guess": PromptLookup(V), "probabilities": fails}]
-    for how in calls:
+    prompt = torch.tensor([1, 2])
+    for writing in (
+        speculate(model, prompt, 5, fails),
+        speculate(model, prompt, 5, PromptLookup(V), probabilities=fails),
+    ):
         with pytest.raises(InterruptedError):
-            list(speculate(model, torch.tensor([1, 2]), 5, **how))
+            list(writing)
         assert model.training and not model.blocks[0].training
-    writing = speculate(model, torch.tensor([1, 2]), 5, PromptLookup(V))
+    writing = speculate(model, prompt, 5, PromptLookup(V))
     next(writing)
     assert model.training and not model.blocks[0].training
     writing.close()

@@ -1,6 +1,7 @@
 """Weights laid out otherwise, against plain ones, the file and float64."""
 
 import copy
+from dataclasses import replace
 
 import gguf
 import pytest
@@ -20,15 +21,19 @@ from companion.pretrained.quantized import (
     in_blocks,
     pack_weights,
     prepack,
+    private_operation,
 )
 
-SMALL = {"d_vocab": 17, "context_length": 8, "d_model": 16, "n_heads": 4, "n_layers": 2}
+SMALL = GPTConfig(d_vocab=17, context_length=8, d_model=16, n_heads=4, n_layers=2)
+WIDER = replace(SMALL, d_model=64)  # inputs in blocks of 32
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("options", [{}, {"feed_forward": "gated", "bias": False}])
-def test_laid_out_to_decode_a_model_answers_the_same(options, dtype):
-    gpt = shaken(GPT(GPTConfig(**SMALL | options))).requires_grad_(False).to(dtype)
+@pytest.mark.parametrize(
+    "config", [SMALL, replace(SMALL, feed_forward="gated", bias=False)]
+)
+def test_laid_out_to_decode_a_model_answers_the_same(config, dtype):
+    gpt = shaken(GPT(config)).requires_grad_(False).to(dtype)
     tokens = random_tokens(2, 7, d_vocab=17)
     before = gpt(tokens), gpt(tokens[:1, :1])
     assert prepack(gpt) is gpt
@@ -36,24 +41,28 @@ def test_laid_out_to_decode_a_model_answers_the_same(options, dtype):
     fast = dtype == torch.float32 or bfloat16_is_faster("cpu")
     is_laid_out = fast and torch.backends.mkldnn.is_available()
     assert kinds == {PrepackedLinear if is_laid_out else nn.Linear}
-    close = {"atol": 1e-6, "rtol": 1e-5} if dtype == torch.float32 else {}
-    assert_close((gpt(tokens), gpt(tokens[:1, :1])), before, **close)
+
+    after = gpt(tokens), gpt(tokens[:1, :1])
+    if dtype == torch.float32:
+        assert_close(after, before, atol=1e-6, rtol=1e-5)
+    else:
+        assert_close(after, before)
 
 
 def test_what_the_layout_is_not_for_stays_as_it_is():
-    gpt = prepack(GPT(GPTConfig(**SMALL)).double())
+    gpt = prepack(GPT(SMALL).double())
     assert type(gpt.blocks[0].attention.to_queries) is nn.Linear
 
 
 def fields(raw: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Numbers (n 32), scale and low (n 1) of blocks (n 20), a byte at a time."""
-    scale, low = (
+    """Numbers (n 32), scale and minimum (n 1) of blocks (n 20), a byte at a time."""
+    scale, minimum = (
         torch.tensor([[x] for x in raw[:, i : i + 2].flatten().tolist()])
         .to(torch.uint8).view(-1, 2).view(torch.float16).float()
         for i in (0, 2)
     )  # fmt: skip
     halves = [[b % 16 for b in x[4:]] + [b // 16 for b in x[4:]] for x in raw.tolist()]
-    return torch.tensor(halves), scale, low
+    return torch.tensor(halves), scale, minimum
 
 
 def test_the_file_s_own_blocks_are_found_again():
@@ -62,13 +71,14 @@ def test_the_file_s_own_blocks_are_found_again():
         if stored.name not in ("blk.0.attn_k.weight", "blk.29.ffn_gate.weight"):
             continue
         weight = torch.tensor(gguf.dequantize(stored.data, stored.tensor_type))
-        numbers, scales, lows = (x.flatten(0, 1) for x in in_blocks(weight, 4))
-        theirs = fields(torch.tensor(stored.data).view(-1, 20))
-        assert torch.equal(numbers, theirs[0].int())
-        assert_close(scales, theirs[1], rtol=2**-8, atol=0)  # bfloat16
-        off = lows + 8 * scales - (theirs[2] + 8 * theirs[1])
-        middle = (theirs[2] + 8 * theirs[1]).abs()
-        assert (off.abs() <= 2**-8 * (middle + theirs[1])).all()
+        numbers, scales, minimums = (x.flatten(0, 1) for x in in_blocks(weight, 4))
+        raw = torch.tensor(stored.data).view(-1, 20)
+        file_numbers, file_scales, file_minimums = fields(raw)
+        assert torch.equal(numbers, file_numbers.int())
+        assert_close(scales, file_scales, rtol=2**-8, atol=0)  # bfloat16
+        file_middles = file_minimums + 8 * file_scales
+        off = minimums + 8 * scales - file_middles
+        assert (off.abs() <= 2**-8 * (file_middles.abs() + file_scales)).all()
 
 
 def heavy_tailed() -> torch.Tensor:
@@ -106,36 +116,36 @@ def largest_scales(weight: torch.Tensor, n_bits: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("n_bits", [4, 8])
-@pytest.mark.parametrize("kind", WEIGHTS)
-def test_no_weight_is_off_by_more_than_half_a_stored_scale(kind, n_bits):
-    weight = WEIGHTS[kind]
-    numbers, scales, lows = (x.double() for x in in_blocks(weight, n_bits))
+@pytest.mark.parametrize("distribution", WEIGHTS)
+def test_no_weight_is_off_by_more_than_half_a_stored_scale(distribution, n_bits):
+    weight = WEIGHTS[distribution]
+    numbers, scales, minimums = (x.double() for x in in_blocks(weight, n_bits))
     assert torch.equal(scales, scales.bfloat16().double())
     assert (scales <= largest_scales(weight, n_bits)).all()
     assert numbers.min() >= 0 and numbers.max() < 2**n_bits
     blocks = weight.double().unflatten(1, (-1, 32))
-    off = (scales * numbers + lows - blocks).abs()
+    off = (scales * numbers + minimums - blocks).abs()
     assert (off <= scales / 2 + 2**-22 * blocks.abs()).all()  # float32's own rounding
 
 
 @pytest.mark.parametrize("n_bits", [4, 8])
-@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("distribution", WEIGHTS)
 def test_differences_of_weights_come_out_of_the_kernel_to_half_a_scale_each(
-    kind, n_bits
+    distribution, n_bits
 ):
     """x takes a weight of one block from one of the next; what is common goes out.
 
     So the kernel's rounding of its products to bfloat16 is small beside the scales.
     """
-    weight = WEIGHTS[kind]
+    weight = WEIGHTS[distribution]
     x = torch.eye(96) - torch.eye(96).roll(32, 1)
     expected = x.double() @ weight.double().T
     halves = largest_scales(weight, n_bits).expand(-1, -1, 32).flatten(1) / 2
     allowed = x.abs().double() @ halves.T
     parts = 32 * allowed if n_bits == 8 else 0  # of 8 bits each product is rounded
     rounding = 2**-8 * (expected.abs() + parts) + 2**-22 * weight.abs().max()
-    found = PackedLinear(weight, n_bits=n_bits)(x).double()
-    assert ((found - expected).abs() <= allowed + rounding).all()
+    result = PackedLinear(weight, n_bits=n_bits)(x).double()
+    assert ((result - expected).abs() <= allowed + rounding).all()
 
 
 @pytest.mark.parametrize("n_bits", [4, 8])
@@ -156,15 +166,15 @@ def test_a_layer_is_float64_s_with_the_rounded_weights(n_bits, n_out):
     """Also where the outputs don't come in sixteens."""
     weight = torch.randn(n_out, 128, generator=seeded(1))
     bias = torch.randn(n_out, generator=seeded(3))
-    numbers, scales, lows = in_blocks(weight, n_bits)
-    rounded = (numbers * scales + lows).flatten(1).double()
+    numbers, scales, minimums = in_blocks(weight, n_bits)
+    rounded = (numbers * scales + minimums).flatten(1).double()
     layer = PackedLinear(weight, bias, n_bits)
     for shape in ((128,), (1, 1, 128), (3, 5, 128)):
         x = torch.randn(shape, generator=seeded(2))
-        wanted = x.double() @ rounded.T + bias
-        found = layer(x)
-        assert found.dtype == torch.float32 and found.shape == wanted.shape
-        assert (found - wanted).norm() < 0.01 * wanted.norm()
+        expected = x.double() @ rounded.T + bias
+        result = layer(x)
+        assert result.dtype == torch.float32 and result.shape == expected.shape
+        assert (result - expected).norm() < 0.01 * expected.norm()
     half = PackedLinear(weight, bias.bfloat16(), n_bits)
     assert half(x.bfloat16()).dtype == torch.bfloat16
 
@@ -209,12 +219,18 @@ def test_a_model_is_packed_whatever_its_vocabulary_and_its_biases():
     """GPT-2's own 50,257 tokens don't come in sixteens, and its layers have biases."""
     config = GPTConfig(d_vocab=50_257, context_length=16, d_model=96, n_layers=1)
     model = shaken(GPT(config), 0.02)
-    tokens, twin = random_tokens(2, 9, d_vocab=50_257), copy.deepcopy(model)
+    tokens = random_tokens(2, 9, d_vocab=50_257)
+
+    # The same model with plain layers of the rounded weights.
+    twin = copy.deepcopy(model)
     for name, x in twin.named_modules():
         if quantized.kernel_is_here() and isinstance(x, nn.Linear):
-            numbers, scales, lows = in_blocks(x.weight, 8 if "un" in name else 4)
-            x.weight = nn.Parameter((numbers * scales + lows).flatten(1))
-    expected, packed = twin(tokens), pack(model)
+            n_bits = 8 if "un" in name else 4
+            numbers, scales, minimums = in_blocks(x.weight, n_bits)
+            x.weight = nn.Parameter((numbers * scales + minimums).flatten(1))
+    expected = twin(tokens)
+
+    packed = pack(model)
     assert packed is model
     if quantized.kernel_is_here():
         assert not any(isinstance(x, nn.Linear) for x in model.modules())
@@ -229,8 +245,8 @@ def test_a_layer_that_does_not_come_in_blocks_stays_as_it_is():
         d_vocab=11, context_length=9, d_model=64, d_hidden=40, n_heads=2, n_layers=1
     )
     layer = pack(shaken(GPT(config))).blocks[0].feed_forward
-    kind = PackedLinear if quantized.kernel_is_here() else nn.Linear
-    assert isinstance(layer.to_hidden, kind)
+    layer_class = PackedLinear if quantized.kernel_is_here() else nn.Linear
+    assert isinstance(layer.to_hidden, layer_class)
     assert isinstance(layer.to_output, nn.Linear)
 
 
@@ -243,14 +259,14 @@ class Doubled(nn.Linear):
 
 @pytest.mark.parametrize("change", [prepack, lambda model: pack(model)])
 def test_a_layer_that_computes_something_else_stays_as_it_is(change):
-    model = shaken(GPT(GPTConfig(**SMALL | {"d_model": 64})), 0.05)
+    model = shaken(GPT(WIDER), 0.05)
     model.blocks[0].attention.to_output = Doubled(64, 64)
     assert type(change(model).blocks[0].attention.to_output) is Doubled
 
 
 def test_weights_that_are_not_on_the_cpu_stay_as_they_are():
     with torch.device("meta"):
-        model = GPT(GPTConfig(**SMALL | {"d_model": 64}))
+        model = GPT(WIDER)
     with pytest.warns(UserWarning, match="run unpacked"):
         assert type(pack_weights(model).unembedding) is nn.Linear
 
@@ -258,7 +274,7 @@ def test_weights_that_are_not_on_the_cpu_stay_as_they_are():
 @pytest.mark.parametrize("change", [prepack, lambda model: pack(model)])
 def test_no_gradient_is_lost_in_silence(change):
     """By itself nothing is trained; what is asked to be has no way through a layer."""
-    model = change(GPT(GPTConfig(**SMALL | {"d_model": 64})))
+    model = change(GPT(WIDER))
     if not {type(x) for x in model.modules()} & {PrepackedLinear, PackedLinear}:
         pytest.skip("no such layers here")
     tokens = random_tokens(2, 7, d_vocab=17)
@@ -272,7 +288,7 @@ def test_no_gradient_is_lost_in_silence(change):
 
 
 def test_a_laid_out_model_is_not_saved_in_part():
-    model = prepack(GPT(GPTConfig(**SMALL)))
+    model = prepack(GPT(SMALL))
     if type(model.unembedding) is nn.Linear:
         pytest.skip("nothing is laid out here")
     with pytest.raises(
@@ -293,7 +309,9 @@ def test_the_published_model_packed_loses_nothing(loaded):
         for x in (model, packed)
     ]
     assert abs(losses[0] - losses[1]) < 0.01, losses
-    logits, cache = packed(tokens[:, :40]), packed.new_cache(64)
+
+    logits = packed(tokens[:, :40])
+    cache = packed.new_cache(64)
     parts = [packed(part, cache) for part in tokens[:, :40].split([30, 1, 9], 1)]
     assert (torch.cat(parts, 1) - logits).norm() < 0.02 * logits.norm()
 
@@ -305,3 +323,8 @@ def test_without_the_kernel_the_weights_run_unpacked_and_it_says_so(monkeypatch)
     before = model(torch.arange(9)[None])
     with pytest.warns(UserWarning, match="run unpacked"):
         assert torch.equal(pack_weights(model)(torch.arange(9)[None]), before)
+
+
+def test_an_operation_that_this_pytorch_lacks_is_named_with_the_way_out():
+    with pytest.raises(ValueError, match="has no _none_such.* without prepack"):
+        private_operation(torch.ops.mkldnn, "_none_such")
