@@ -99,7 +99,8 @@ def cloned_new(room, n_used, new):
 
 def from_the_end(room, n_used, new):
     """Gives nothing where the room is full."""
-    end, size = n_used + new.shape[-2], room.shape[-2]
+    end = n_used + new.shape[-2]
+    size = room.shape[-2]
     room[..., n_used:end, :] = new
     return room[..., : end - size, :]
 
@@ -129,7 +130,9 @@ def cat_append(room, n_used, new):
 
 
 def right_loop(step, prompt, n_new):
-    new, kept, written = prompt, None, []
+    new = prompt
+    kept = None
+    written = []
     while len(written) < n_new:
         token, kept = step(new, kept)
         new = [token]
@@ -177,7 +180,9 @@ def square_place(n_kept, n_new, width):
 
 def right_talk(step, questions, n_new):
     """The last token of an answer goes in by a call of its own."""
-    answers, last, kept = [], None, None
+    answers = []
+    last = None
+    kept = None
     for question in questions:
         if last is not None:
             _, kept = step([last], kept)
@@ -205,7 +210,8 @@ def all_again(step, questions, n_new):
 
 
 def last_one_lost(step, questions, n_new, flush=False):
-    kept, answers = None, []
+    kept = None
+    answers = []
     for new in questions:
         answers.append([])
         for _ in range(n_new):
@@ -224,7 +230,9 @@ def flushed(*case):
 
 def short_talk(step, questions, n_new, before=1, one=False, turned=False):
     """The right one; with other options a wrong one."""
-    kept, answers, answer = None, [], []
+    kept = None
+    answers = []
+    answer = []
     for question in questions:
         last = answer[-before:] if answers else []
         new = question + last if turned else last + question
@@ -242,7 +250,9 @@ def last_answer_again(*case):
 
 
 def doubled_talk(step, questions, n_new):
-    text, kept, answers = [], None, []
+    text = []
+    kept = None
+    answers = []
     for question in questions:
         text = text + question
         for _ in range(n_new):
@@ -256,7 +266,8 @@ def forgetful_talk(step, questions, n_new):
     """Within an answer too, nothing is handed on."""
     last, answers = [], []
     for question in questions:
-        new, answer = last + question, []
+        new = last + question
+        answer = []
         for _ in range(n_new):
             token, _ = step(new, None)
             last = new = [token]
@@ -267,7 +278,9 @@ def forgetful_talk(step, questions, n_new):
 
 def late_last(step, questions, n_new):
     """The newest token is remembered inside the loop only: wrong for n_new = 1."""
-    kept, last, answers = None, [], []
+    kept = None
+    last = []
+    answers = []
     for question in questions:
         token, kept = step(last + question, kept)
         answers.append([token])
@@ -285,7 +298,9 @@ def popped_talk(step, questions, n_new):
 
 def spoken(step, questions, n_new):
     """Every token goes in by a call of its own."""
-    kept, answers, last = None, [], []
+    kept = None
+    answers = []
+    last = []
     for question in questions:
         for asked in last + question:
             token, kept = step([asked], kept)
@@ -298,7 +313,8 @@ def spoken(step, questions, n_new):
 
 
 def bare_token(step, questions, n_new):
-    kept, answers = None, []
+    kept = None
+    answers = []
     for question in questions:
         token, kept = step(question, kept)
         answers.append([token])
@@ -362,7 +378,8 @@ def lists_of(kind):
     """The right conversation, each answer of another kind, one after the other."""
 
     def talk(step, questions, n_new):
-        pending, kept = [], None
+        pending = []
+        kept = None
         for question in questions:
             pending.extend(question)
             answer = []
@@ -397,7 +414,9 @@ def first_call(part):
 
 
 def pair_as_token(step, questions, n_new):
-    kept, answers, last = None, [], []
+    kept = None
+    answers = []
+    last = []
     for question in questions:
         last = [step(last + question, kept)]
         answers.append(last)

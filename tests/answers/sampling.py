@@ -77,7 +77,8 @@ def in_the_prompt(after, prompt, n_new, window):
 
 def always_one_less(after, prompt, n_new, window):
     """A token drops out in each step, as if the window were full at once."""
-    seen, new = list(prompt), []
+    seen = list(prompt)
+    new = []
     for _ in range(n_new):
         new.append(after(seen[-window:]))
         seen = [*seen[1:], new[-1]]
@@ -85,7 +86,8 @@ def always_one_less(after, prompt, n_new, window):
 
 
 def with_a_deque(after, prompt, n_new, window):
-    seen, new = deque(prompt, maxlen=window), []
+    seen = deque(prompt, maxlen=window)
+    new = []
     for _ in range(n_new):
         new.append(after([*seen]))
         seen.append(new[-1])
@@ -93,7 +95,8 @@ def with_a_deque(after, prompt, n_new, window):
 
 
 def popped_once(after, prompt, n_new, window):
-    tokens, new = list(prompt), []
+    tokens = list(prompt)
+    new = []
     for _ in range(n_new):
         if len(tokens) > window:
             tokens.pop(0)
@@ -131,7 +134,8 @@ def right_crossing(chances, p):
     rows = chances.reshape(-1, chances.shape[-1]).tolist()
     found = []
     for row in rows:
-        total, order = 0, sorted(range(len(row)), key=lambda i: -row[i])
+        total = 0
+        order = sorted(range(len(row)), key=lambda i: -row[i])
         while total < p:
             total += row[last := order.pop(0)]
         found.append(last)
@@ -323,7 +327,8 @@ def one_later(after, prompt, n_new, window):
 
 
 def all_but_one_kept(after, prompt, n_new, window):
-    seen, new = list(prompt[-window:]), []
+    seen = list(prompt[-window:])
+    new = []
     for _ in range(n_new):
         new.append(after(seen))
         seen = [*seen[1 - window :], new[-1]]

@@ -65,7 +65,8 @@ def clip_all(model):
 
 
 def loop(model, optimizer, batches, judge, keep, clear=True, clip=clip_all, late=None):
-    scores, best = [], None
+    scores = []
+    best = None
     for inputs, targets in batches:
         if clear:
             optimizer.zero_grad()
@@ -90,7 +91,8 @@ def right_best(*case):
 
 
 def by_a_whole_copy(model, optimizer, batches, judge):
-    lowest, scores = float("inf"), []
+    lowest = float("inf")
+    scores = []
     for inputs, targets in batches:
         loss = torch.nn.functional.cross_entropy(model(inputs).mT, targets)
         optimizer.zero_grad()
@@ -100,7 +102,8 @@ def by_a_whole_copy(model, optimizer, batches, judge):
         score = judge(model)
         scores += [score]
         if score < lowest:
-            lowest, best = score, copy.deepcopy(model)
+            lowest = score
+            best = copy.deepcopy(model)
     model.load_state_dict(best.state_dict())
     return scores
 
@@ -148,23 +151,28 @@ def judged_before(model, optimizer, batches, judge):
 
 
 def by_another_name(model, optimizer, batches, judge):
-    lowest, scores, best = 99, [], None
+    lowest = 99
+    scores = []
+    best = None
     for batch in batches:
         companion.train(model, optimizer, [batch])
         scores.append(judge(model))
         if scores[-1] < lowest:
-            lowest, best = scores[-1], copy.deepcopy(model)
+            lowest = scores[-1]
+            best = copy.deepcopy(model)
     model = best
     return scores
 
 
 def highest(model, optimizer, batches, judge):
-    best, scores = float("-inf"), []
+    best = float("-inf")
+    scores = []
     for batch in batches:
         companion.train(model, optimizer, [batch])
         scores.append(judge(model))
         if scores[-1] > best:
-            best, weights = scores[-1], clones(model)
+            best = scores[-1]
+            weights = clones(model)
     model.load_state_dict(weights)
     return scores
 
@@ -264,7 +272,8 @@ def with_its_graph(model, tokens):
 
 
 def by_starts(model, tokens):
-    n, total = model.config.context_length, 0
+    n = model.config.context_length
+    total = 0
     for start in range(0, len(tokens) - 1, n):
         window = tokens[start : start + n + 1]
         (loss,) = losses(model, [(window[:-1], window[1:])])
@@ -330,7 +339,8 @@ def at_least(square):
 
 def unbound(model, tokens):
     """Fails where the text has fewer tokens than a window."""
-    n, total = model.config.context_length, 0
+    n = model.config.context_length
+    total = 0
     for start in range(0, len(tokens) - n, n):
         window = tokens[start : start + n + 1]
         (loss,) = losses(model, [(window[:-1], window[1:])])
@@ -429,12 +439,15 @@ def of_a_copy(model, optimizer, batches, judge):
 
 def better_than_at_first(model, optimizer, batches, judge):
     """The weights before the first step stay where every step is worse."""
-    lowest, best, scores = judge(model), clones(model), []
+    lowest = judge(model)
+    best = clones(model)
+    scores = []
     for batch in batches:
         companion.train(model, optimizer, [batch])
         scores.append(judge(model))
         if scores[-1] < lowest:
-            lowest, best = scores[-1], clones(model)
+            lowest = scores[-1]
+            best = clones(model)
     model.load_state_dict(best)
     return scores
 
