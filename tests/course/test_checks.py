@@ -387,12 +387,12 @@ def test_a_right_answer_in_another_style_passes(answer, right, capsys):
     assert capsys.readouterr().out == "✓ name: praise\n"
 
 
-def square(n, power=2, times=1):
-    return times * n**power
+def square(n):
+    return n**2
 
 
-def test_a_mistake_is_a_function_or_options_and_explains_every_case():
-    mistakes = {"doubled": lambda n: 2 * n, "cubed": {"power": 3}}
+def test_a_mistake_is_a_function_and_explains_every_case():
+    mistakes = {"doubled": lambda n: 2 * n, "cubed": lambda n: n**3}
     doubled = compared(lambda n: 2 * n, square, (2,), (3,), mistakes=mistakes)
     assert doubled == "name: doubled"
     cubed = compared(lambda n: n**3, square, (2,), (3,), mistakes=mistakes)

@@ -124,19 +124,19 @@ def compare(
     answer: Callable,
     right: Callable,
     cases: list[tuple],
-    mistakes: dict[str, Callable | stops | dict],
+    mistakes: dict[str, Callable | stops],
     praise: str,
     use: Callable = call,
 ) -> None:
     """Hold `answer` against `right` on every case; explain it by one of `mistakes`.
 
     Each has what to say of a wrong answer, and then a function that gives the same on
-    every case, or stops with the same error, or options that make one of `right`, or
-    the `stops` that it ends in. Any other wrong answer gets the input, the first place
-    that differs, and both values. `use(function, *case)` gives what is compared, by
-    default what the function gives; it may raise a Mistake. An answer whose own code
-    raises NotImplementedError is still to be written. Raises Mistake; prints one line
-    when all is right or nothing is there.
+    every case, or stops with the same error, or the `stops` that it ends in. Any other
+    wrong answer gets the input, the first place that differs, and both values.
+    `use(function, *case)` gives what is compared, by default what the function gives;
+    it may raise a Mistake. An answer whose own code raises NotImplementedError is still
+    to be written. Raises Mistake; prints one line when all is right or nothing is
+    there.
     """
     name = praise.partition(":")[0]
     if not callable(answer):
@@ -156,7 +156,7 @@ def compare(
         if not any(faults):
             print(f"✓ {praise}")
             return
-        words = explanation(use, right, cases, mistakes, outcomes, faults)
+        words = explanation(use, cases, mistakes, outcomes, faults)
 
     # No mistake explains it: say what is off, and for which input if that helps.
     if not words:
@@ -289,9 +289,8 @@ def unwritten(error: BaseException, function: Callable) -> bool:
 
 def explanation(
     use: Callable,
-    right: Callable,
     cases: list[tuple],
-    mistakes: dict[str, Callable | stops | dict],
+    mistakes: dict[str, Callable | stops],
     outcomes: list,
     faults: list[str | None],
 ) -> str | None:
@@ -309,8 +308,6 @@ def explanation(
             wrong = [x for x, fault in zip(outcomes, faults, strict=True) if fault]
             fits = all(mistake.explains(x) for x in wrong)
         else:
-            if isinstance(mistake, dict):
-                mistake = partial(right, **mistake)
             results = (outcome(use, mistake, case) for case in cases)
             fits = same(outcomes, results, faults)
         if fits:
