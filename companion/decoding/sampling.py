@@ -229,7 +229,7 @@ def decode(
         with evaluating(model), without_gradients():
             # What the cache holds need not be read again.
             if cache is None or tokens.shape[1] > window:
-                logits = model(tokens[:, -model.config.context_length :], last=-1)
+                logits = model(tokens[:, -window:], last=-1)
             else:
                 logits = model(unread, cache, last=last)
 

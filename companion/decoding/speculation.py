@@ -113,7 +113,7 @@ def speculate(
     check_prompt(prompt, n_new, model.config.context_length)
     text = prompt
     length = len(prompt) + n_new
-    cache = RaggedCache(length, 1)
+    cache = RaggedCache(length, 1)  # the one that can forget wrong guesses
 
     while len(text) < length:
         # Each pass adds a token to those that are accepted.

@@ -22,7 +22,7 @@ from .positions import CAUSAL, Place
 
 
 class Cache:
-    """What the five share. By itself it stores nothing: the place of a whole text.
+    """The base of all caches; by itself it stores nothing, for a pass without a cache.
 
     Chapter 07.
     """
@@ -43,11 +43,12 @@ class Cache:
         n_streams: int | None = None,
         n_layers: int | None = None,
     ) -> Place:
-        """Says where the next `n_new` tokens and all keys stand, and who may see whom.
+        """Begins a pass: where its tokens and all keys stand, and who may see whom.
 
-        Returns queries (t), keys (s) and a mask (... t s). Raises ValueError beyond the
-        capacity, for a mask that does not fit, and where the cache holds other than
-        `n_layers`. `n_streams` is a ragged cache's to check.
+        First it drops what a pass that failed has left. Returns queries (t), keys (s)
+        and a mask (... t s). Raises ValueError beyond the capacity, for a mask that
+        does not fit, and where the cache holds other than `n_layers`. `n_streams` is a
+        ragged cache's to check.
         """
         end = self.n_seen + n_new
         if end > self.capacity:

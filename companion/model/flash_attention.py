@@ -150,11 +150,11 @@ def flash_attention(
     check_whole(size=size)
     exact = torch.promote_types(queries.dtype, torch.float32)
 
-    # Sizes of 1 that serve for all are written out: gradients have their own place.
-    n_matrices = queries.shape[:-2]
-    queries_exact = queries.expand(*n_matrices, -1, -1).to(exact)
-    keys_exact = keys.expand(*n_matrices, -1, -1).to(exact)
-    values_exact = values.expand(*n_matrices, -1, -1).to(exact)
+    # Axes of size 1 are expanded out here, so that autograd sums up their gradients.
+    batch_shape = queries.shape[:-2]
+    queries_exact = queries.expand(*batch_shape, -1, -1).to(exact)
+    keys_exact = keys.expand(*batch_shape, -1, -1).to(exact)
+    values_exact = values.expand(*batch_shape, -1, -1).to(exact)
     if mask is not None:
         mask = mask.expand(*mask.shape[:-1], keys.shape[-2])
 

@@ -103,7 +103,7 @@ def check_tie(
 
 
 class GPT(nn.Module):
-    """A decoder-only Transformer: tokens (b t) -> logits (b t v), at every position.
+    """A stack of blocks, by default a decoder: tokens (b t) -> logits (b t v).
 
     `cross`: each block also reads a context, which `project_context` makes. Not
     `causal`, it is an encoder: all tokens see each other, and what comes out are
@@ -277,10 +277,12 @@ class GPT(nn.Module):
         )
         x, rope, bias = self.positions(x, place)
         x = self.dropout(x)
-        mask = place.mask if bias is None else place.add(bias)
+        mask = place.mask if bias is None else place.masked(bias)
         if rope is not None and place.moved is not None:
-            # The keys of sinks that were moved are turned by as much.
-            _, turn, _ = self.positions(x, place._replace(queries=place.moved))
+            # Only in a window with sinks, which moved since their keys were rotated: to
+            # turn a key by n positions more is to rotate it as if it stood at n.
+            shifts = place._replace(queries=place.moved)
+            _, turn, _ = self.positions(x, shifts)
             append = partial(append, turn=turn)
 
         # The blocks, one after the other.
@@ -289,7 +291,7 @@ class GPT(nn.Module):
             block_context = None if context is None else context[i]
             x = block(x, block_context, mask=mask, rope=rope, store=store)
 
-        # What comes next.
+        # The logits: of every position, or of the last alone.
         if last is not None:
             x = x[torch.arange(n_streams), last]
         logits = self.unembedding(self.norm(x))

@@ -36,7 +36,7 @@ class Place(NamedTuple):
         """How far each key lies before each query. Returns (t s) or (b t s)."""
         return self.queries[..., None] - self.keys
 
-    def add(self, bias: Tensor) -> Tensor:
+    def masked(self, bias: Tensor) -> Tensor:
         """Puts -inf into a bias (... h t s) where the mask forbids to look.
 
         Returns (... h t s). Raises ValueError for a mask of an unknown name.

@@ -92,6 +92,7 @@ class RaggedCache(Cache):
 
         rows = torch.arange(b)[:, None]
         slots = self.n_seen[:, None] + torch.arange(n_new)
+        # A slice between two indices puts their axes first: (b t h d).
         all_keys[rows, :, slots] = keys.transpose(1, 2)
         all_values[rows, :, slots] = values.transpose(1, 2)
 
@@ -219,14 +220,16 @@ class SlidingWindowCache(Cache):
         Returns (n_sinks + window), or fewer at first.
         """
         slots = torch.arange(min(end, self.n_sinks + self.window))
+        # After the sinks' slots, position p lies in the slot that equals it modulo the
+        # window: here is the latest such p before `end`.
         latest = end - 1 - (end - 1 - slots) % self.window
         return torch.where(slots < self.n_sinks, slots, latest)
 
     def visible_slots(self) -> Tensor:
         """The slots of which several new tokens may see the keys. Returns indices.
 
-        The oldest is not among them, for a pass of one token takes its place at once,
-        even one that fails then.
+        They see fewer than `window` old keys, so the oldest is not needed. Nor may it
+        be trusted: a pass of one token overwrites it, even one that then fails.
         """
         positions = self.slot_positions(self.n_seen)
         is_near = positions > self.n_seen - self.window
@@ -294,7 +297,8 @@ class SlidingWindowCache(Cache):
         # Where the keys stand for their query: sinks go along with the window.
         keys = positions
         if moved is not None:
-            keys = positions.index_add(0, torch.arange(len(moved)), moved)
+            keys = positions.clone()
+            keys[: len(moved)] += moved
             moved = moved.to(device)
         return Place(queries.to(device), keys.to(device), allowed, moved)
 

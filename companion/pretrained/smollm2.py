@@ -1,6 +1,8 @@
 """A published model's weights in our own code: SmolLM2-135M-Instruct. Chapter 12.
 
-The file is in GGUF, as llama.cpp reads it. `read_gguf` and NAMES are all that it takes.
+The file is in GGUF, as llama.cpp reads it. Its header gives the configuration
+(`config_of`) and the tokenizer (`PublishedTokenizer`); its tensors get our names
+(NAMES), and the rows of queries and keys our order (`weights_of`).
 """
 
 import math

@@ -11,10 +11,11 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 from tqdm import tqdm
 
+from ..device import at_least_float32
 from ..inputs import check_between, check_tensor, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import evaluating
-from .processes import full_tensor, widened
+from .processes import full_tensor
 
 PATIENCE = 30  # seconds after which another Ctrl-C breaks a step off
 
@@ -35,7 +36,7 @@ def next_token_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> 
             f"logits are for {logits_shape} tokens, targets are {targets_shape}"
         )
 
-    logits = widened(logits.flatten(0, -2))
+    logits = at_least_float32(logits.flatten(0, -2))
     targets = targets.flatten().long()
     return F.cross_entropy(logits, targets, label_smoothing=smoothing)
 
@@ -97,7 +98,7 @@ def clip_gradients(model: nn.Module, clip: float) -> Tensor:
     al. 2013, algorithm 1.
     """
     parameters = [p for p in model.parameters() if p.grad is not None]
-    norm = get_total_norm([widened(p.grad) for p in parameters])
+    norm = get_total_norm([at_least_float32(p.grad) for p in parameters])
     clip_grads_with_norm_(parameters, clip, norm)
     return norm
 
@@ -108,7 +109,7 @@ def read_finite(step: int, loss: Tensor, norm: Tensor) -> float:
     Raises ValueError where the loss or the gradients' norm is infinite or not a number.
     """
     # Both are fetched at once, for each fetching waits.
-    loss = widened(loss.detach())
+    loss = at_least_float32(loss.detach())
     norm = full_tensor(norm).to(loss)
     loss, norm = torch.stack([loss, norm]).tolist()
     if not math.isfinite(loss) or not math.isfinite(norm):
@@ -127,9 +128,10 @@ def training_steps(
     clip: float = 1.0,
     first_step: int = 0,
 ) -> Iterator[tuple[int, float]]:
-    """Makes one optimizer step a batch of `(*inputs, targets)`, as `train` does.
+    """The loop itself, without what `train` adds: checks, Ctrl-C, the list of losses.
 
-    Yields each step's number, counted from `first_step`, and its loss in nats.
+    It makes one optimizer step for each batch `(*inputs, targets)`. Yields each step's
+    number, counted from `first_step`, and its loss in nats.
     """
     model.train()
     for step, (*inputs, targets) in enumerate(batches, first_step):
@@ -137,7 +139,7 @@ def training_steps(
         loss = loss_function(logits, targets)
 
         optimizer.zero_grad()
-        if loss.requires_grad:
+        if loss.requires_grad:  # else `check_gradients` says in words what is wrong
             loss.backward()
         check_gradients(step, optimizer)
         norm = clip_gradients(model, clip)

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ..device import at_least_float32
 from ..inputs import check_between, check_tensor, check_whole
-from .processes import full_tensor, shard_like, widened
+from .processes import full_tensor, shard_like
 
 # Of a x + b x³ + c x⁵, Muon's polynomial: quick rather than exact. Jordan et al. 2024.
 QUINTIC = (3.4445, -4.7750, 2.0315)
@@ -79,13 +80,13 @@ class AdamW(Optimizer):
         for p in parameters:
             state = self.state[p]
             if not state:
-                zeros = widened(torch.zeros_like(p))
+                zeros = at_least_float32(torch.zeros_like(p))
                 state["step"] = 0
                 state["mean"] = zeros
                 state["square"] = zeros.clone()
 
             # The running means of the gradient and of its square.
-            gradient = widened(p.grad)
+            gradient = at_least_float32(p.grad)
             state["step"] += 1
             mean = state["mean"].lerp_(gradient, 1 - beta1)
             square = state["square"].mul_(beta2)
@@ -116,7 +117,7 @@ def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
         x = x.mT
 
     # Of length 1, none has a singular value above 1; for large ones it diverges.
-    lengths = widened(x).norm(dim=(-2, -1), keepdim=True)
+    lengths = at_least_float32(x).norm(dim=(-2, -1), keepdim=True)
     x = (x / (lengths + 1e-7)).to(x.dtype)
 
     # x <- a x + (b x xᵀ + c (x xᵀ)²) x
@@ -186,7 +187,7 @@ class Muon(AdamW):
 
         That is the running mean with the newest gradient counted once more.
         """
-        gradient = widened(p.grad)
+        gradient = at_least_float32(p.grad)
         state = self.state[p]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(gradient)

@@ -13,10 +13,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
+from ..device import at_least_float32
 from ..model.attention import MultiHeadAttention, causal_mask
 from ..model.flash_attention import block_scores
 from .optimizers import AdamW
-from .processes import widened
 
 
 def send_to_next(x: Tensor, like: Tensor | None = None) -> Tensor:
@@ -212,13 +212,13 @@ def partial_attention(
     Queries (b h t d), keys and values (b h s d), mask (t s). All is summed in float32
     where the queries have 16 bits. Milakov and Gimelshein 2018. Chapter 09.
     """
-    scores = widened(block_scores(queries, keys, mask, slice(None)))
+    scores = at_least_float32(block_scores(queries, keys, mask, slice(None)))
     largest = scores.amax(-1, keepdim=True)
     weights = (scores - largest).exp()
     return PartialAttention(
         largest=largest,
         total=weights.sum(-1, keepdim=True),
-        output=weights @ widened(values),
+        output=weights @ at_least_float32(values),
     )
 
 

@@ -77,13 +77,6 @@ def shard(model: nn.Module, world: int) -> None:
         fully_shard(part, mesh=mesh)
 
 
-def widened(x: Tensor) -> Tensor:
-    """Returns x, in float32 where it has 16 bits, in which no sum is right."""
-    if x.dtype in (torch.bfloat16, torch.float16):
-        return x.float()
-    return x
-
-
 def full_tensor(x: Tensor) -> Tensor:
     """Returns x, with all its parts if it is sharded; then all ranks must call this."""
     if hasattr(x, "full_tensor"):

@@ -1,4 +1,4 @@
-"""What an answer does beside what it gives."""
+"""Which tensors an answer makes, and by which operations."""
 
 from collections.abc import Callable, Sequence
 
