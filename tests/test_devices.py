@@ -71,7 +71,7 @@ def nothing_to_read():
         return [(0.0, 0, token) for token in range(min(n, log_probs.numel()))]
 
     read = "companion.training.loop.read_finite"
-    grown = "companion.decoding.beam_search.grow"
+    grown = "companion.decoding.beam_search.expand_beams"
     with patch(read, lambda *what: 0.0), patch(grown, first_tokens):
         yield
 

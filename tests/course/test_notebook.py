@@ -30,7 +30,7 @@ def test_show_shows_the_source_as_code(monkeypatch):
     shown = []
     monkeypatch.setattr(notebook, "display", shown.append)
     notebook.show(companion.causal_mask)
-    assert shown[0].data.startswith("```python\ndef causal_mask(n_queries")
+    assert shown[0].data.startswith("```python\ndef causal_mask(")
     assert shown[0].data.endswith("```")
 
 

@@ -328,7 +328,7 @@ def test_a_model_that_cannot_be_built_says_which_number_is_wrong():
         ({"dropout": 1.5}, r"dropout is 1\.5; .* at most 1"),
         ({"positions": "fourier"}, "positions is 'fourier'.*'learned'.*'rotary'"),
         ({"feed_forward": None}, "feed_forward is None.*'plain'.*'gated'"),
-        ({"engine": "flash"}, "'flash'.*'fused'.*'explicit'"),
+        ({"engine": "blocks"}, "'blocks'.*'fused'.*'flash'"),
         ({"positions": "rotary", "d_model": 12}, "3 features .*even"),
         ({"positions": "rotary", "rotary_base": 0}, "base is 0; .* above 0"),
     ):

@@ -320,6 +320,9 @@ def under_fire(draw: random.Random, seconds: float, call: Callable) -> bool:
             frame = frame.f_back
 
     before = signal.signal(signal.SIGINT, interrupt)
+    # What falls into a destructor can't be raised; nor shall it be reported.
+    report = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
     thread = threading.Thread(target=fire)
     thread.start()
     was_interrupted = False
@@ -329,6 +332,7 @@ def under_fire(draw: random.Random, seconds: float, call: Callable) -> bool:
         was_interrupted = True
     thread.join()
     signal.signal(signal.SIGINT, before)
+    sys.unraisablehook = report
     return was_interrupted
 
 
