@@ -94,8 +94,10 @@ class Run:
         world = self.process.world
         device = self.process.device
         steps_left = self.recipe.n_steps - self.step
-        for inputs, targets in self.recipe.batches(steps_left, self.generator):
-            torch.manual_seed(hash((self.seed, self.step, rank)))
+        batches = self.recipe.batches(steps_left, self.generator)
+        for step, (inputs, targets) in enumerate(batches, self.step):
+            # Of whole numbers, Python's hash is the same in every process.
+            torch.manual_seed(hash((self.seed, step, rank)))
             yield inputs[rank::world].to(device), targets[rank::world].to(device)
 
     def save(self) -> None:

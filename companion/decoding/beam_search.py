@@ -79,23 +79,28 @@ def beam_search(
 
         # Even if all beams end, as many others are there to go on.
         candidates = expand_beams(beams, log_probs, 2 * n_beams)
-        for total, beam, token in candidates[:n_beams]:
+        for total, row, token in candidates[:n_beams]:
             if token == end:
-                tokens = [*beams[beam][1], token]
-                finished.append((total / length**length_penalty, tokens))
+                _, tokens = beams[row]
+                finished.append((total / length**length_penalty, [*tokens, token]))
         finished = sorted(finished, reverse=True)[:n_beams]
-        alive = [candidate for candidate in candidates if candidate[2] != end]
-        alive = alive[:n_beams]
-        beams = [(total, [*beams[beam][1], token]) for total, beam, token in alive]
 
-        # A beam can still gain by its length alone, but by no more than this.
-        bound = beams[0][0] / n_new**length_penalty if beams else -math.inf
-        if len(finished) == n_beams and finished[-1][0] >= bound:
+        alive = [
+            (total, row, token) for total, row, token in candidates if token != end
+        ]
+        alive = alive[:n_beams]
+        rows = [row for _, row, _ in alive]
+        new = [token for _, _, token in alive]
+        beams = [(total, [*beams[row][1], token]) for total, row, token in alive]
+
+        # Log-probabilities only fall: no beam can end with a better score than this.
+        best_possible = beams[0][0] / n_new**length_penalty if beams else -math.inf
+        if len(finished) == n_beams and finished[-1][0] >= best_possible:
             return finished
 
         # Each beam goes on from the keys and values of the one that it extends.
-        unread = torch.tensor([[token] for *_, token in alive], device=prompt.device)
-        cache.reorder(torch.tensor([beam for _, beam, _ in alive]))
+        unread = torch.tensor([[token] for token in new], device=prompt.device)
+        cache.reorder(torch.tensor(rows))
 
     for total, tokens in beams:
         finished.append((total / max(1, n_new) ** length_penalty, tokens))

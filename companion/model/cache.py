@@ -55,7 +55,7 @@ class Cache:
             raise too_long(n_new, self.n_seen, self.capacity)
         if not self.n_seen:
             self.layers = {}  # without what a pass that failed has left
-        elif n_layers not in (None, len(self.layers)):
+        elif n_layers is not None and n_layers != len(self.layers):
             raise other_layers(self.layers, n_layers)
 
         queries = torch.arange(self.n_seen, end, device=device)

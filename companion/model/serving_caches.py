@@ -280,8 +280,9 @@ class SlidingWindowCache(Cache):
         allowed = None
         if n_new > 1:
             distances = queries[:, None] - positions
-            is_near = (distances < self.window) | (positions < n_sinks)
-            allowed = is_near & (distances >= 0)
+            is_near = distances < self.window
+            is_sink = positions < n_sinks
+            allowed = (is_near | is_sink) & (distances >= 0)
             if moved is not None:  # each token sees its own sinks
                 own = torch.eye(n_new, dtype=torch.bool)
                 allowed[:, : len(moved)] &= own.repeat_interleave(n_sinks, 1)
@@ -318,28 +319,30 @@ class SlidingWindowCache(Cache):
         shape = (b, h, n_sinks + self.window, d)
         if not self.n_seen:
             self.layers[layer] = (zeros(keys, *shape), zeros(values, *shape))
-        old_keys, old_values = self.layers[layer]
-        if old_keys.shape != shape:
-            raise other_keys(old_keys, keys)
+        stored_keys, stored_values = self.layers[layer]
+        if stored_keys.shape != shape:
+            raise other_keys(stored_keys, keys)
 
         if t == 1:
             self.fill_slots(layer, self.n_seen, keys, values)
             if turn is not None:
-                old_keys[..., :n_sinks, :] = apply_rotary(self.sinks[layer], turn)
+                stored_keys[..., :n_sinks, :] = apply_rotary(self.sinks[layer], turn)
             n_used = min(self.n_seen + 1, n_sinks + self.window)
-            return old_keys[..., :n_used, :], old_values[..., :n_used, :]
+            return stored_keys[..., :n_used, :], stored_values[..., :n_used, :]
 
         self.pending[layer] = (self.n_seen, keys, values)
         slots = self.visible_slots()
-        all_keys = torch.cat([old_keys[..., slots, :], keys], -2)
-        all_values = torch.cat([old_values[..., slots, :], values], -2)
+        all_keys = torch.cat([stored_keys[..., slots, :], keys], -2)
+        all_values = torch.cat([stored_values[..., slots, :], values], -2)
         if not self.sinks_move(t):
             return all_keys, all_values
 
-        # The sinks come first, once for each token, some perhaps in this very pass.
-        sinks = all_keys[..., :n_sinks, :]
+        # The sinks come first, once for each token. Until the pass that brings the last
+        # of them has ended, `self.sinks` lacks some: then they are the first of all.
         if self.n_seen >= n_sinks:
             sinks = self.sinks[layer]
+        else:
+            sinks = all_keys[..., :n_sinks, :]
         sinks = sinks.repeat(1, 1, t, 1)
         if turn is not None:
             sinks = apply_rotary(sinks, turn)

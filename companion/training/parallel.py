@@ -127,7 +127,7 @@ class TensorParallel(nn.Module):
 
     def forward(self, x: Tensor, **options: Any) -> Tensor:
         """Computes the whole layer's output (b t c), with the layer's own options."""
-        x = x.view_as(x)
+        x = x.view_as(x)  # a tensor of its own: the hook is not meant for the caller's
         if x.requires_grad:  # each rank's part has a share in its gradient
             x.register_hook(ring_all_reduce)
         return AllReduce.apply(self.part(x, **options))

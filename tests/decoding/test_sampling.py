@@ -259,11 +259,18 @@ def test_with_a_cache_every_token_is_computed_once():
     model = gpt()
     seen = []
     model.register_forward_pre_hook(lambda _, args: seen.append(args))
-    for use_cache, n in ((False, 4), (True, 4), (True, 100), (True, 0)):
-        assert len([*generate(model, prompts(2), n, use_cache=use_cache)]) == n
-    assert [args[0].shape[1] for args in seen[:8]] == [2, 3, 4, 5] + [2, 1, 1, 1]
-    assert [args[0].shape[1] for args in seen[8:]] == [2] + [1] * 6 + [WINDOW] * 93
-    assert [args[1].capacity for args in seen[4:9]] == [6] * 4 + [WINDOW]
+
+    def passes(n_new, use_cache=True):
+        """How many tokens each pass reads; the room of each that has a cache."""
+        seen.clear()
+        assert len([*generate(model, prompts(2), n_new, use_cache=use_cache)]) == n_new
+        rooms = [args[1].capacity for args in seen if len(args) > 1]
+        return [args[0].shape[1] for args in seen], rooms
+
+    assert passes(4, use_cache=False) == ([2, 3, 4, 5], [])
+    assert passes(4) == ([2, 1, 1, 1], [6] * 4)
+    assert passes(100) == ([2] + [1] * 6 + [WINDOW] * 93, [WINDOW] * 7)
+    assert passes(0) == ([], [])
 
 
 def test_sampled_text_is_the_generators_with_and_without_a_cache():

@@ -130,9 +130,10 @@ def compare(
 ) -> None:
     """Hold `answer` against `right` on every case; explain it by one of `mistakes`.
 
-    Each has what to say of a wrong answer, and then a function that gives the same on
-    every case, or stops with the same error, or the `stops` that it ends in. Any other
-    wrong answer gets the input, the first place that differs, and both values.
+    `mistakes` are words to say, each with what they explain: a function that makes the
+    mistake, so it gives what the answer gives on every case, or stops where that stops;
+    or a `stops`, the error in which the answer ends. Any other wrong answer gets the
+    input, the first place that differs, and both values.
     `use(function, *case)` gives what is compared, by default what the function gives;
     it may raise a Mistake. An answer whose own code raises NotImplementedError is still
     to be written. Raises Mistake; prints one line when all is right or nothing is
@@ -160,10 +161,10 @@ def compare(
 
     # No mistake explains it: say what is off, and for which input if that helps.
     if not words:
-        first = next(i for i, fault in enumerate(faults) if fault)
-        words = faults[first]
-        if first or getattr(outcomes[first], "has_example", True):
-            words = f"for {inputs(use, answer, cases[first])}: {words}"
+        i = next(i for i, fault in enumerate(faults) if fault)
+        words = faults[i]
+        if i > 0 or getattr(outcomes[i], "has_example", True):
+            words = f"for {inputs(use, answer, cases[i])}: {words}"
     raise Mistake(f"{name}: {words}")
 
 
