@@ -182,6 +182,7 @@ def generate(
         lengths = torch.tensor([len(single) for single in prompt])
         cache = RaggedCache(tokens.shape[1] + n_new, len(prompt))
     else:
+        # One text may outgrow the window, which then slides; a ragged batch can't.
         check_prompt(prompt, 0, window)
         tokens = prompt if prompt.dim() == 2 else prompt[None]
         if use_cache and cache is None:

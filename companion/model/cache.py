@@ -52,11 +52,11 @@ class Cache:
         """
         end = self.n_seen + n_new
         if end > self.capacity:
-            raise too_long(n_new, self.n_seen, self.capacity)
+            raise too_long_error(n_new, self.n_seen, self.capacity)
         if not self.n_seen:
             self.layers = {}  # without what a pass that failed has left
         elif n_layers is not None and n_layers != len(self.layers):
-            raise other_layers(self.layers, n_layers)
+            raise other_layers_error(self.layers, n_layers)
 
         queries = torch.arange(self.n_seen, end, device=device)
         keys = torch.arange(end, device=device)
@@ -103,7 +103,7 @@ def zeros(like: Tensor, *shape: int) -> Tensor:
         return like.new_zeros(shape)
 
 
-def too_long(n_new: int, n_seen: int, capacity: float) -> ValueError:
+def too_long_error(n_new: int, n_seen: int, capacity: float) -> ValueError:
     """What to say where a pass exceeds a cache's capacity. Returns the error."""
     return ValueError(
         f"{n_new} more positions after {n_seen} exceed the cache's capacity"
@@ -111,7 +111,9 @@ def too_long(n_new: int, n_seen: int, capacity: float) -> ValueError:
     )
 
 
-def other_layers(layers: dict[int, tuple[Tensor, ...]], n_layers: int) -> ValueError:
+def other_layers_error(
+    layers: dict[int, tuple[Tensor, ...]], n_layers: int
+) -> ValueError:
     """What to say where a deeper or flatter model filled it. Returns the error."""
     return ValueError(
         f"the cache holds {len(layers)} layers, the model has {n_layers}; a cache"
@@ -119,7 +121,7 @@ def other_layers(layers: dict[int, tuple[Tensor, ...]], n_layers: int) -> ValueE
     )
 
 
-def other_keys(stored: Tensor, new: Tensor) -> ValueError:
+def other_keys_error(stored: Tensor, new: Tensor) -> ValueError:
     """What to say where new keys (b h t d) are unlike the stored. Returns the error."""
     b, h, _, d = stored.shape
     new_b, new_h, _, new_d = new.shape
@@ -173,7 +175,7 @@ class ConcatenatingCache(Cache):
             old_keys, old_values = self.layers[layer]
             b, h, _, d = keys.shape
             if old_keys.shape != (b, h, old_keys.shape[-2], d):
-                raise other_keys(old_keys, keys)
+                raise other_keys_error(old_keys, keys)
             keys = torch.cat([old_keys[..., : self.n_seen, :], keys], -2)
             values = torch.cat([old_values[..., : self.n_seen, :], values], -2)
         self.layers[layer] = (keys, values)
@@ -202,7 +204,7 @@ class PreallocatedCache(Cache):
             self.layers[layer] = (zeros(keys, *shape), zeros(values, *shape))
         all_keys, all_values = self.layers[layer]
         if all_keys.shape != shape:
-            raise other_keys(all_keys, keys)
+            raise other_keys_error(all_keys, keys)
 
         start = self.n_seen
         end = start + t
@@ -238,7 +240,7 @@ class Int8Cache(Cache):
             )
         buffers = self.layers[layer]
         if buffers[0].shape != (b, h, self.capacity, d):
-            raise other_keys(buffers[0], keys)
+            raise other_keys_error(buffers[0], keys)
 
         start = self.n_seen
         end = start + t

@@ -8,9 +8,9 @@ from .cache import (
     Cache,
     PreallocatedCache,
     combine_masks,
-    other_keys,
-    other_layers,
-    too_long,
+    other_keys_error,
+    other_layers_error,
+    too_long_error,
     zeros,
 )
 from .positions import Place, Rope, apply_rotary
@@ -54,11 +54,11 @@ class RaggedCache(Cache):
             )
         end = len(self) + n_new
         if end > self.capacity:
-            raise too_long(n_new, len(self), self.capacity)
+            raise too_long_error(n_new, len(self), self.capacity)
         if not self.n_seen.any():
             self.layers = {}
         elif n_layers not in (None, len(self.layers)):
-            raise other_layers(self.layers, n_layers)
+            raise other_layers_error(self.layers, n_layers)
 
         queries = (self.n_seen[:, None] + torch.arange(n_new)).to(device)
         keys = torch.arange(end, device=device)
@@ -110,7 +110,7 @@ class RaggedCache(Cache):
             self.layers[layer] = (zeros(new, *shape), zeros(new, *shape))
         keys, values = self.layers[layer]
         if keys.shape != shape:
-            raise other_keys(keys, new)
+            raise other_keys_error(keys, new)
         return keys, values
 
     def put(self, row: int, cache: PreallocatedCache) -> None:
@@ -136,7 +136,7 @@ class RaggedCache(Cache):
         if not self.n_seen.any():
             self.layers = {}
         elif len(self.layers) != len(cache.layers):
-            raise other_layers(self.layers, len(cache.layers))
+            raise other_layers_error(self.layers, len(cache.layers))
 
         # All that may refuse comes before the first number is written.
         buffers = {}
@@ -255,7 +255,7 @@ class SlidingWindowCache(Cache):
         how much each sink was moved. Raises ValueError as `Cache.place` does.
         """
         if self.n_seen and n_layers not in (None, len(self.layers)):
-            raise other_layers(self.layers, n_layers)
+            raise other_layers_error(self.layers, n_layers)
         self.flush()
         if not self.n_seen:
             self.layers = {}
@@ -321,7 +321,7 @@ class SlidingWindowCache(Cache):
             self.layers[layer] = (zeros(keys, *shape), zeros(values, *shape))
         stored_keys, stored_values = self.layers[layer]
         if stored_keys.shape != shape:
-            raise other_keys(stored_keys, keys)
+            raise other_keys_error(stored_keys, keys)
 
         if t == 1:
             self.fill_slots(layer, self.n_seen, keys, values)

@@ -33,7 +33,7 @@ NAMES = {
     "blk.{}.ffn_down.weight": "blocks.{}.feed_forward.to_output.weight",
 }
 # The keys that `config_of` reads.
-SIZES = {
+SIZE_KEYS = {
     "llama.vocab_size",
     "llama.context_length",
     "llama.embedding_length",
@@ -44,13 +44,13 @@ SIZES = {
     "llama.attention.layer_norm_rms_epsilon",
     "llama.rope.freq_base",
 }
-HEAD_WIDTHS = {
+HEAD_WIDTH_KEYS = {
     "llama.attention.key_length",
     "llama.attention.value_length",
     "llama.rope.dimension_count",
 }
 # Those that may say one thing only, which is what the model computes.
-FIXED = {
+FIXED_MODEL_KEYS = {
     "general.architecture": "llama",
     "general.type": "model",
     "general.quantization_version": 2,
@@ -66,7 +66,7 @@ FIXED = {
     "llama.rope.scaling.finetuned": False,
 }
 # The same for the tokenizer. Numbers of special tokens don't change how text is cut.
-WORDS = {
+TOKENIZER_KEYS = {
     "tokenizer.ggml.tokens",
     "tokenizer.ggml.token_type",
     "tokenizer.ggml.merges",
@@ -78,7 +78,7 @@ WORDS = {
     "tokenizer.ggml.seperator_token_id",  # GGUF's own spelling
     "tokenizer.ggml.mask_token_id",
 }
-FIXED_WORDS = {
+FIXED_TOKENIZER_KEYS = {
     "tokenizer.ggml.model": "gpt2",
     "tokenizer.ggml.pre": "smollm",
     "tokenizer.ggml.add_bos_token": False,
@@ -89,8 +89,8 @@ FIXED_WORDS = {
 }
 # Each digit by itself; then as GPT-2. White space before a digit stays whole: ++ takes
 # all of it or nothing.
-PIECES = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+"
-PIECES += rf"|\s++(?=\p{{N}})|{WHITE_SPACE}(?!\S)|\s+"
+PIECE_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+"
+PIECE_PATTERN += rf"|\s++(?=\p{{N}})|{WHITE_SPACE}(?!\S)|\s+"
 
 
 def value_of(header: dict, key: str) -> Any:
@@ -141,7 +141,12 @@ def config_of(header: dict) -> GPTConfig:
     al. 2023, section 2.2.
     """
     value_of(header, "general.architecture")
-    check_keys(header, ("llama.", "split.", "adapter."), SIZES | HEAD_WIDTHS, FIXED)
+    check_keys(
+        header,
+        ("llama.", "split.", "adapter."),
+        SIZE_KEYS | HEAD_WIDTH_KEYS,
+        FIXED_MODEL_KEYS,
+    )
 
     # Sizes, with the defaults of what may be missing.
     tokens = header.get("tokenizer.ggml.tokens")
@@ -163,7 +168,7 @@ def config_of(header: dict) -> GPTConfig:
             f" llama.attention.head_count ({n_heads})"
         )
     d_head = d_model // n_heads
-    for key in sorted(HEAD_WIDTHS & header.keys()):
+    for key in sorted(HEAD_WIDTH_KEYS & header.keys()):
         if header[key] != d_head:
             raise ValueError(
                 f"{key} is {shown(header[key])}; only the width of a head, {d_head},"
@@ -346,7 +351,7 @@ class PublishedTokenizer:
 
     def __init__(self, header: dict):
         # What the header must say, and nothing else about how text is cut.
-        check_keys(header, ("tokenizer.ggml.",), WORDS, FIXED_WORDS)
+        check_keys(header, ("tokenizer.ggml.",), TOKENIZER_KEYS, FIXED_TOKENIZER_KEYS)
         value_of(header, "tokenizer.ggml.model")
         value_of(header, "tokenizer.ggml.pre")
         tokens = value_of(header, "tokenizer.ggml.tokens")
@@ -366,7 +371,7 @@ class PublishedTokenizer:
             if byte not in ranks:
                 ranks[byte] = next_rank
                 next_rank += 1
-        self.encoding = encoding(ranks, PIECES)
+        self.encoding = encoding(ranks, PIECE_PATTERN)
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text; a byte that no token stands for reads as U+FFFD.

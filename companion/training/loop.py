@@ -17,6 +17,7 @@ from ..interrupts import deferred_interrupts
 from ..model.gpt import evaluating
 from .processes import full_tensor
 
+IGNORED_TARGET = -100  # padding: `F.cross_entropy`'s own default
 PATIENCE = 30  # seconds after which another Ctrl-C breaks a step off
 
 
@@ -226,7 +227,7 @@ def evaluate(model: nn.Module, tokens: Tensor, batch_size: int = 64) -> float:
     context_length = model.config.context_length
     filling = (0, -n_predictions % context_length)
     inputs = F.pad(tokens[:-1], filling).view(-1, context_length)
-    targets = F.pad(tokens[1:], filling, value=-100).view(-1, context_length)
+    targets = F.pad(tokens[1:], filling, value=IGNORED_TARGET).view(-1, context_length)
 
     device = next(model.parameters()).device
     sums = []
@@ -235,5 +236,5 @@ def evaluate(model: nn.Module, tokens: Tensor, batch_size: int = 64) -> float:
         target_batches = targets.split(batch_size)
         for x, y in zip(input_batches, target_batches, strict=True):
             loss = next_token_loss(model(x.to(device)), y.to(device))
-            sums.append(loss * (y != -100).sum())
+            sums.append(loss * (y != IGNORED_TARGET).sum())
     return math.fsum(torch.stack(sums).tolist()) / n_predictions
