@@ -53,6 +53,68 @@ def finish(
     plt.close()
 
 
+# The machine of chapter 04 in one row: what is written, and where its middle stands.
+MACHINE = [
+    ("tokens", 0.0),
+    ("embedding", 1.45),
+    ("positions", 2.95),
+    ("norm", 4.4),
+    ("attention", 5.75),
+    ("norm", 7.1),
+    ("feed-\nforward", 8.3),
+    ("norm", 9.75),
+    ("output\nmatrix", 10.95),
+    ("logits", 12.2),
+]
+# The parts that a chapter may light: where they stand, what is written there.
+LIGHTS = {
+    "embedding": (1, "embedding"),
+    "positions": (2, "positions"),
+    "attention": (4, "attention"),
+    "heads": (4, "attention\nin heads"),
+    "feed-forward": (6, "feed-\nforward"),
+    "output matrix": (8, "output\nmatrix"),
+}
+
+
+def you_are_here(part: str) -> None:
+    """Shows the machine of chapter 04 in one row, with one part lit.
+
+    `part` is one of `LIGHTS`; anything else is a ValueError.
+    """
+    if part not in LIGHTS:
+        parts = ", ".join(LIGHTS)
+        raise ValueError(f"the machine has no part {part!r}; its parts: {parts}")
+    lit, lit_label = LIGHTS[part]
+
+    _, axis = plt.subplots(figsize=(13, 1.8))
+    axis.plot([0, MACHINE[-1][1]], [0, 0], color="0.5", linewidth=1)  # behind the boxes
+    for i, (label, x) in enumerate(MACHINE):
+        box = {"boxstyle": "round,pad=0.35", "facecolor": "0.95", "edgecolor": "0.6"}
+        if i == lit:
+            label = lit_label
+            box = {**box, "facecolor": COLORS[4], "edgecolor": "black"}
+        if label in (
+            "tokens",
+            "logits",
+        ):  # what goes in and comes out is no part of the machine
+            box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "linewidth": 0}
+        axis.text(x, 0, label, ha="center", va="center", bbox=box, fontsize=13)
+
+    # A frame around the block, which is repeated.
+    axis.add_patch(plt.Rectangle((3.9, -0.75), 5.05, 1.5, fill=False, linestyle=":"))
+    axis.text(6.43, 0.82, "one block, and n of them in a row", ha="center", va="bottom")
+    axis.set(xlim=(-0.5, 12.7), ylim=(-0.8, 1.25))
+    axis.axis("off")
+
+    finish(
+        f"You are here: {part}",
+        alt="The machine of chapter 04 in one row: tokens, embedding, positions, then a"
+        " block of norm, attention, norm and feed-forward, which is repeated n times,"
+        f" then norm, output matrix, logits. One part is lit: {part}.",
+    )
+
+
 def visible(text: str) -> str:
     """Returns a token's text with signs for what can't be seen.
 

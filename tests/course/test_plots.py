@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 import pytest
 import torch
+from matplotlib.colors import to_rgba
 
 from companion.course import plots
 
@@ -46,6 +47,30 @@ def test_of_several_axes_each_keeps_its_own_words():
         axis.set_title(word)
     plots.finish(alt="Two empty pictures side by side.")
     assert [axis.get_title("left") for axis in axes] == ["left", "right"]
+
+
+@pytest.mark.parametrize("part", plots.LIGHTS)
+def test_the_machine_is_shown_whole_with_one_part_lit(part, monkeypatch):
+    shown = []
+    monkeypatch.setattr(plots, "display", lambda *what, **how: shown.append(how))
+    plots.you_are_here(part)
+
+    axis = plt.gca()
+    boxes = {t: t.get_bbox_patch() for t in axis.texts if t.get_bbox_patch()}
+    labels = [text.get_text().replace("-\n", "-") for text in boxes]
+    assert len(labels) == 10 and labels[0] == "tokens" and labels[-1] == "logits"
+    light = to_rgba(plots.COLORS[4])
+    (lit,) = (t for t, box in boxes.items() if box.get_facecolor() == light)
+    words = lit.get_text().replace("-\n", "-").replace("\n", " ")
+    assert part in words
+
+    alt = shown[0]["metadata"]["image/png"]["alt"]
+    assert 40 <= len(alt) <= 500 and alt.endswith(f"lit: {part}.")
+
+
+def test_a_part_that_the_machine_lacks_is_refused():
+    with pytest.raises(ValueError, match="no part 'cache'.*attention, heads"):
+        plots.you_are_here("cache")
 
 
 def test_attention_is_drawn_with_queries_as_rows_on_one_scale():
