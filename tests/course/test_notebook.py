@@ -1,15 +1,17 @@
 """What a chapter's first cell calls."""
 
 import os
+import re
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import companion
 from companion import artifacts
-from companion.course import notebook
+from companion.course import notebook, runs
 
 
 def test_setup_seeds_both_and_styles_the_figures(monkeypatch):
@@ -44,8 +46,9 @@ TINY = replace(
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty cache, for the checkpoint of a recipe that takes no time."""
-    monkeypatch.setattr(notebook, "CACHE", tmp_path)
-    monkeypatch.setattr(notebook, "RECIPES", {"fast": TINY})
+    monkeypatch.setattr(runs, "CACHE", tmp_path)
+    monkeypatch.setattr(runs, "MY_GPT", tmp_path / "my_gpt.safetensors")
+    monkeypatch.setattr(runs, "RECIPES", {"fast": TINY, "other": TINY})
     return tmp_path / "fast.safetensors"
 
 
@@ -68,7 +71,7 @@ def test_what_has_nothing_to_do_with_the_checkpoint_is_raised_once(
         tries.append(given)
         raise error
 
-    monkeypatch.setattr(notebook, "train_recipe", fail)
+    monkeypatch.setattr(runs, "train_recipe", fail)
     with pytest.raises(type(error), match=str(error)):
         notebook.trained()
     assert len(tries) == 1 and capsys.readouterr().out == ""
@@ -108,3 +111,66 @@ def test_a_chapter_works_whatever_became_of_the_checkpoint(cache, spoil, capsys)
     assert all(map(torch.equal, found.parameters(), right.parameters()))
     assert "for this chapter alone" in capsys.readouterr().out
     assert before is None or cache.read_bytes() == before
+
+
+def weights(**changed):
+    """What a reader's own model might have learned, by its names, with changes."""
+    model = companion.GPT(TINY.config, torch.Generator().manual_seed(7))
+    return model.state_dict() | changed
+
+
+def test_the_reader_s_own_model_comes_first_and_nothing_is_trained(cache, monkeypatch):
+    monkeypatch.setattr(runs, "train_recipe", lambda *_: pytest.fail("trains"))
+    save_file(weights(), runs.MY_GPT)
+    before = torch.get_rng_state()
+    model = notebook.trained()
+    assert isinstance(model, companion.GPT) and model.config == TINY.config
+    assert not model.training and torch.equal(before, torch.get_rng_state())
+    found = model.state_dict()
+    assert all(torch.equal(found[name], x) for name, x in weights().items())
+
+
+def test_the_reader_s_own_model_stands_for_no_other_recipe(cache):
+    save_file(weights(), runs.MY_GPT)
+    other = notebook.trained("other").state_dict()
+    assert not torch.equal(other["norm.gain"], weights()["norm.gain"])
+    assert (cache.parent / "other.safetensors").exists() and not cache.exists()
+
+
+MATRIX = "blocks.0.attention.to_keys.weight"
+
+
+@pytest.mark.parametrize(
+    "words, changed",
+    [
+        (f"{MATRIX} is .32, 64., and must be .32, 32.", {MATRIX: torch.ones(32, 64)}),
+        (f"{MATRIX} holds numbers", {MATRIX: torch.full((32, 32), torch.nan)}),
+        ("norm.gain holds numbers", {"norm.gain": torch.full((32,), torch.inf)}),
+        ("has positions.table, which", {"positions.table": torch.ones(2)}),
+        ("has no norm.gain", {"norm.gain": None}),
+        ("can't be read", None),
+    ],
+)
+def test_a_file_of_the_reader_s_that_can_t_be_used_is_told_and_left(
+    cache, words, changed, capsys
+):
+    recipe = notebook.trained()
+    if changed is None:
+        runs.MY_GPT.write_bytes(b"not a file of weights")
+    else:
+        state = weights(**changed)
+        save_file({k: x for k, x in state.items() if x is not None}, runs.MY_GPT)
+    before = runs.MY_GPT.read_bytes()
+
+    found = notebook.trained()
+    assert all(map(torch.equal, found.parameters(), recipe.parameters()))
+    said = capsys.readouterr().out
+    assert re.search(words, said) and said.count("\n") == 1
+    assert str(runs.MY_GPT) in said and "recipe" in said
+    assert runs.MY_GPT.read_bytes() == before
+
+
+def test_a_folder_in_the_place_of_the_reader_s_file_is_told(cache, capsys):
+    runs.MY_GPT.mkdir()
+    assert isinstance(notebook.trained(), companion.GPT)
+    assert "my_gpt.safetensors can't be read" in capsys.readouterr().out

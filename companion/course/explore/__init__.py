@@ -28,8 +28,7 @@ from ...model.positions import alibi_slopes
 from ...text.shakespeare import tiny_shakespeare
 from ...text.tokenizers import BPETokenizer, CharTokenizer
 from ...training.checkpoints import read_checkpoint
-from ..recipes import RECIPES
-from ..runs import train_recipe
+from ..runs import trained
 
 FOLDER = Path(__file__).parent
 OUT = Path("build/explore.html")
@@ -314,7 +313,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)
 
-    trained = CACHE / "fast.safetensors"
+    checkpoint = CACHE / "fast.safetensors"
     try:
         # What can't be had is found before a training, not after it.
         tokenizer = CharTokenizer(tiny_shakespeare())
@@ -322,16 +321,16 @@ def main(arguments: list[str] | None = None) -> None:
         check_writable(options.out)
         if options.checkpoint:
             model = load_model(options.checkpoint)
-        else:  # trained now, where it is missing
-            model, _ = train_recipe(RECIPES["fast"], trained)
+        else:  # the reader's own, or trained now where there is none
+            model = trained()
         explore(model, tokenizer, options.text, options.out)
         size = options.out.stat().st_size
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
-        if not options.checkpoint and trained.exists():
-            print(f"run it again to go on from {trained}", file=sys.stderr)
+        if not options.checkpoint and checkpoint.exists():
+            print(f"run it again to go on from {checkpoint}", file=sys.stderr)
         sys.exit(130)
 
     print(f"{options.out}: {size / 1e6:.1f} MB, for any browser")
