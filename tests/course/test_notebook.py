@@ -1,13 +1,18 @@
-"""What a chapter's first cell calls."""
+"""What a chapter's first cell calls, and the model that chapter 05 leaves behind."""
 
+import ast
 import os
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import matplotlib.pyplot as plt
+import nbformat
 import pytest
 import torch
+from einops import rearrange
 from safetensors.torch import save_file
+from torch import nn
 
 import companion
 from companion import artifacts
@@ -174,3 +179,59 @@ def test_a_folder_in_the_place_of_the_reader_s_file_is_told(cache, capsys):
     runs.MY_GPT.mkdir()
     assert isinstance(notebook.trained(), companion.GPT)
     assert "my_gpt.safetensors can't be read" in capsys.readouterr().out
+
+
+CHAPTER = Path(__file__).parents[2] / "notebooks" / "05_training.ipynb"
+
+
+def training_chapter():
+    """Chapter 05's functions and classes, from its own cells; the last of each name."""
+    cells = nbformat.read(CHAPTER, as_version=4).cells
+    body = []
+    for cell in cells:
+        if cell.cell_type == "code" and "solution" not in cell.metadata.get("tags", []):
+            for node in ast.parse(cell.source).body:
+                named = isinstance(node, ast.ClassDef | ast.FunctionDef)
+                if named and re.match("(My|my_|new_start)", node.name):
+                    defaults = getattr(getattr(node, "args", None), "defaults", [])
+                    if not any(isinstance(x, ast.Name) for x in defaults):
+                        body.append(node)
+    names = {"torch": torch, "nn": nn, "companion": companion, "rearrange": rearrange}
+    exec(compile(ast.Module(body, []), CHAPTER.name, "exec"), names)
+    return names
+
+
+def test_the_chapter_s_own_class_and_loop_make_the_recipe_s_steps():
+    """Of the whole run, 400 steps, the first twenty."""
+    chapter = training_chapter()
+    model, generator = chapter["new_start"]()
+    recipe = companion.RECIPES["fast"]
+    twenty = replace(
+        recipe,
+        n_steps=20,
+        schedule=lambda step, **_: companion.warmup_linear(step, warmup=10, total=400),
+    )
+    _, expected = companion.train_recipe(twenty, device="cpu", quiet=True)
+    losses = chapter["my_train"](
+        model,
+        companion.muon(model),
+        recipe.batches(20, generator),
+        chapter["my_schedule"],
+    )
+    torch.testing.assert_close(losses, expected, rtol=0, atol=1e-3)
+    assert losses[-1] < losses[0] - 1
+
+    config = {"d_vocab": 65, "n_layers": 4, "n_heads": 4, "d_model": 128}
+    assert config.items() <= vars(recipe.config).items()
+    gpt = companion.GPT(recipe.config)
+    gpt.load_state_dict(model.state_dict())
+    tokens = torch.arange(64)[None]
+    torch.testing.assert_close(gpt(tokens), model(tokens))
+
+
+def test_the_chapter_s_run_has_ended_where_the_recipe_ends():
+    """The recipe's 1.7075 was measured with `python -m companion train`."""
+    outputs = [cell.get("outputs", []) for cell in nbformat.read(CHAPTER, 4).cells]
+    text = "".join(o.get("text", "") for cell in outputs for o in cell)
+    (loss,) = re.findall(r"^validation loss (\d\.\d{4})$", text, re.M)
+    assert abs(float(loss) - 1.7075) < 0.01

@@ -1,4 +1,4 @@
-"""Explore: a reader's own model, inside out, in one HTML file. Chapters 02, 05, 06.
+"""Explore: a reader's own model, inside out, in one HTML file. Chapter 05.
 
 The file asks no network for anything. It holds the weights in float16, the forward pass
 in plain JavaScript (`forward.js`, one page), and the drawing.
@@ -262,7 +262,7 @@ def explore(
 ) -> Page:
     """Writes the model's page to `path`: in whole, or the file stays as it was.
 
-    Returns the page, which a notebook shows. Chapters 02, 05 and 06. Raises ValueError
+    Returns the page, which a notebook shows. Chapter 05. Raises ValueError
     for a model that does not fit: the page shows a pre-norm GPT of at most 5,000,000
     weights, with a CharTokenizer or a BPETokenizer of 2,048 tokens.
     """
@@ -306,7 +306,7 @@ def load_model(path: Path) -> GPT:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write a model's page, chapter 05's by default, and open it in the browser."""
+    """Write a model's page, by default your own of chapter 05, and open it."""
     parser = argparse.ArgumentParser("companion explore", description=main.__doc__)
     parser.add_argument("--checkpoint", type=Path, help="of a run of `train`")
     parser.add_argument("--text", default=TEXT, help="to begin with")
