@@ -56,7 +56,7 @@ browser: data ## run the notebooks in JupyterLab under Chromium, with screenshot
 train: data ## train for ten minutes, and go on where it was stopped
 	$(PYTHON) -m companion train --recipe long
 
-explore: data ## see into chapter 05's model in a browser, in one file that works offline
+explore: data ## see into your model of chapter 05 in a browser, in one file that works offline
 	@$(PYTHON) -m companion explore
 
 chat: data ## talk with the published model of chapter 12 in the terminal

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import torch
 from IPython.display import Markdown, display
 
-from ..artifacts import CACHE, VOCABULARY
-from ..model.gpt import GPT
+from ..artifacts import VOCABULARY
 from . import plots
-from .recipes import RECIPES, shakespeare_tokens
-from .runs import train_recipe
+from .runs import MY_GPT, trained
+
+__all__ = ["MY_GPT", "setup", "show", "torchrun", "trained"]
 
 
 def setup(seed: int) -> torch.Generator:
@@ -53,25 +53,3 @@ def torchrun(module: str, n_processes: int) -> None:
     print(result.stdout, end="")
     if result.returncode:
         raise RuntimeError(result.stderr)
-
-
-def trained(name: str = "fast") -> GPT:
-    """Returns the model that chapter 05 has trained, or trains it now, a minute long.
-
-    A checkpoint that can't be used, damaged or of another recipe, stays as it is, and
-    so does a cache that can't be written. The model is then trained beside it. Raises
-    what has nothing to do with the checkpoint: a text that is missing, a loss that is
-    no number.
-    """
-    recipe = RECIPES[name]
-    path = CACHE / f"{name}.safetensors"
-    shakespeare_tokens()  # raises where the text is missing, whatever the checkpoint
-    try:
-        model, _ = train_recipe(recipe, path, device="cpu")
-    except (ValueError, OSError) as reason:
-        is_of_checkpoint = str(reason).startswith(str(path))
-        if isinstance(reason, ValueError) and not is_of_checkpoint:
-            raise
-        print(f"{reason}. Here a model is trained for this chapter alone.")
-        model, _ = train_recipe(recipe, device="cpu")
-    return model.eval()

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
@@ -25,6 +27,9 @@ from ..training.checkpoints import load_checkpoint, read_checkpoint, save_checkp
 from ..training.loop import PATIENCE, check_trainable, evaluate, say, training_steps
 from ..training.processes import Process, full_tensor, shard
 from .recipes import RECIPES, Recipe, shakespeare_tokens
+
+# Where chapter 05 saves the weights of the reader's own model, by their names.
+MY_GPT = CACHE / "my_gpt.safetensors"
 
 
 class Run:
@@ -290,6 +295,67 @@ def explain_resuming(path: Path | None) -> str:
     _, header = read_checkpoint(path)
     step = header["metadata"]["step"]
     return f"run it again to go on after step {step}, from {path}"
+
+
+def read_my_gpt(path: Path) -> GPT:
+    """Reads the weights that chapter 05's own class has learned. Returns a GPT of them.
+
+    Its configuration is the recipe's, fast, since the file holds nothing but weights.
+    Raises ValueError for a file that is damaged, that doesn't fit, or in which a number
+    isn't finite.
+    """
+    try:
+        weights = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} can't be read ({error})") from error
+
+    with torch.random.fork_rng():  # PyTorch's own random numbers stay as they were
+        model = GPT(RECIPES["fast"].config)
+    expected = model.state_dict()
+    for name in sorted(expected.keys() | weights.keys()):
+        if name not in weights:
+            raise ValueError(f"{path} has no {name}")
+        if name not in expected:
+            raise ValueError(f"{path} has {name}, which chapter 05's model hasn't")
+        shape = tuple(weights[name].shape)
+        expected_shape = tuple(expected[name].shape)
+        if shape != expected_shape:
+            raise ValueError(f"{path}: {name} is {shape}, and must be {expected_shape}")
+        if not weights[name].isfinite().all():
+            raise ValueError(f"{path}: {name} holds numbers that are not finite")
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def trained(name: str = "fast") -> GPT:
+    """Returns the model that chapter 05 has trained, or trains it now, a minute long.
+
+    This is the reader's own, where the chapter has saved it in `MY_GPT`. Elsewhere, and
+    for another `name`, it is the recipe's. A file that can't be used stays as it is,
+    and one line says why it can't.
+
+    The same holds of the recipe's checkpoint, damaged or of another recipe, and of a
+    cache that can't be written: the model is then trained beside it. Raises what has
+    nothing to do with the files: a text that is missing, a loss that is no number.
+    """
+    if name == "fast" and MY_GPT.exists():
+        try:
+            return read_my_gpt(MY_GPT)
+        except ValueError as reason:
+            print(f"{reason}. The recipe's model takes its place.")
+
+    recipe = RECIPES[name]
+    path = CACHE / f"{name}.safetensors"
+    shakespeare_tokens()  # raises where the text is missing, whatever the checkpoint
+    try:
+        model, _ = train_recipe(recipe, path, device="cpu")
+    except (ValueError, OSError) as reason:
+        is_of_checkpoint = str(reason).startswith(str(path))
+        if isinstance(reason, ValueError) and not is_of_checkpoint:
+            raise
+        print(f"{reason}. Here a model is trained for this chapter alone.")
+        model, _ = train_recipe(recipe, device="cpu")
+    return model.eval()
 
 
 def parse_options(arguments: list[str] | None) -> argparse.Namespace:

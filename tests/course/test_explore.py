@@ -23,10 +23,11 @@ import pytest
 import torch
 from common import seeded, shaken
 from IPython.core.formatters import DisplayFormatter
+from safetensors.torch import save_file
 
 import companion as c
 from companion import explore
-from companion.course import plots
+from companion.course import notebook, plots, runs
 from companion.course.explore import (
     OUT,
     TEXT,
@@ -468,10 +469,10 @@ def test_where_a_training_was_stopped_a_checkpoint_is_named_only_if_it_is_there(
     monkeypatch.setattr(MODULE, "CACHE", tmp_path)
     checkpoint = tmp_path / "fast.safetensors"
 
-    def stopped(recipe, path):
+    def stopped():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(MODULE, "train_recipe", stopped)
+    monkeypatch.setattr(MODULE, "trained", stopped)
     said = "stopped\n"
     for _ in range(2):
         with pytest.raises(SystemExit) as ended:
@@ -485,9 +486,22 @@ def test_where_a_training_was_stopped_a_checkpoint_is_named_only_if_it_is_there(
     "options", [["--out", "."], ["--text", "\u00e9"], ["--text", ""]]
 )
 def test_what_can_t_be_had_is_said_before_a_model_is_trained(options, monkeypatch):
-    monkeypatch.setattr(MODULE, "train_recipe", lambda *_: pytest.fail("trains"))
+    monkeypatch.setattr(MODULE, "trained", lambda: pytest.fail("trains"))
     with pytest.raises(SystemExit, match="^error: "):
         main(options)
+
+
+def test_the_command_shows_the_reader_s_own_model(tmp_path, monkeypatch):
+    """The same function decides as in a chapter."""
+    assert MODULE.trained is notebook.trained
+    model = c.GPT(c.RECIPES["fast"].config, seeded(7))
+    monkeypatch.setattr(runs, "MY_GPT", tmp_path / "my_gpt.safetensors")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    save_file(model.state_dict(), runs.MY_GPT)
+    main(["--out", str(tmp_path / "page.html")])
+    shown = data((tmp_path / "page.html").read_text("utf-8"))
+    tokenizer = c.CharTokenizer(c.tiny_shakespeare())
+    assert shown["adler32"] == data(page(model.eval(), tokenizer))["adler32"]
 
 
 def test_a_picture_shows_every_letter_of_a_token_and_all_bars(tmp_path, monkeypatch):

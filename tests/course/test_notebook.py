@@ -1,15 +1,22 @@
-"""What a chapter's first cell calls."""
+"""What a chapter's first cell calls, and the model that chapter 05 leaves behind."""
 
+import ast
 import os
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import matplotlib.pyplot as plt
+import nbformat
 import pytest
 import torch
+from einops import rearrange
+from safetensors.torch import save_file
+from torch import nn
 
 import companion
 from companion import artifacts
-from companion.course import notebook
+from companion.course import notebook, runs
 
 
 def test_setup_seeds_both_and_styles_the_figures(monkeypatch):
@@ -44,8 +51,9 @@ TINY = replace(
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty cache, for the checkpoint of a recipe that takes no time."""
-    monkeypatch.setattr(notebook, "CACHE", tmp_path)
-    monkeypatch.setattr(notebook, "RECIPES", {"fast": TINY})
+    monkeypatch.setattr(runs, "CACHE", tmp_path)
+    monkeypatch.setattr(runs, "MY_GPT", tmp_path / "my_gpt.safetensors")
+    monkeypatch.setattr(runs, "RECIPES", {"fast": TINY, "other": TINY})
     return tmp_path / "fast.safetensors"
 
 
@@ -68,7 +76,7 @@ def test_what_has_nothing_to_do_with_the_checkpoint_is_raised_once(
         tries.append(given)
         raise error
 
-    monkeypatch.setattr(notebook, "train_recipe", fail)
+    monkeypatch.setattr(runs, "train_recipe", fail)
     with pytest.raises(type(error), match=str(error)):
         notebook.trained()
     assert len(tries) == 1 and capsys.readouterr().out == ""
@@ -108,3 +116,122 @@ def test_a_chapter_works_whatever_became_of_the_checkpoint(cache, spoil, capsys)
     assert all(map(torch.equal, found.parameters(), right.parameters()))
     assert "for this chapter alone" in capsys.readouterr().out
     assert before is None or cache.read_bytes() == before
+
+
+def weights(**changed):
+    """What a reader's own model might have learned, by its names, with changes."""
+    model = companion.GPT(TINY.config, torch.Generator().manual_seed(7))
+    return model.state_dict() | changed
+
+
+def test_the_reader_s_own_model_comes_first_and_nothing_is_trained(cache, monkeypatch):
+    monkeypatch.setattr(runs, "train_recipe", lambda *_: pytest.fail("trains"))
+    save_file(weights(), runs.MY_GPT)
+    before = torch.get_rng_state()
+    model = notebook.trained()
+    assert isinstance(model, companion.GPT) and model.config == TINY.config
+    assert not model.training and torch.equal(before, torch.get_rng_state())
+    found = model.state_dict()
+    assert all(torch.equal(found[name], x) for name, x in weights().items())
+
+
+def test_the_reader_s_own_model_stands_for_no_other_recipe(cache):
+    save_file(weights(), runs.MY_GPT)
+    other = notebook.trained("other").state_dict()
+    assert not torch.equal(other["norm.gain"], weights()["norm.gain"])
+    assert (cache.parent / "other.safetensors").exists() and not cache.exists()
+
+
+MATRIX = "blocks.0.attention.to_keys.weight"
+
+
+@pytest.mark.parametrize(
+    "words, changed",
+    [
+        (f"{MATRIX} is .32, 64., and must be .32, 32.", {MATRIX: torch.ones(32, 64)}),
+        (f"{MATRIX} holds numbers", {MATRIX: torch.full((32, 32), torch.nan)}),
+        ("norm.gain holds numbers", {"norm.gain": torch.full((32,), torch.inf)}),
+        ("has positions.table, which", {"positions.table": torch.ones(2)}),
+        ("has no norm.gain", {"norm.gain": None}),
+        ("can't be read", None),
+    ],
+)
+def test_a_file_of_the_reader_s_that_can_t_be_used_is_told_and_left(
+    cache, words, changed, capsys
+):
+    recipe = notebook.trained()
+    if changed is None:
+        runs.MY_GPT.write_bytes(b"not a file of weights")
+    else:
+        state = weights(**changed)
+        save_file({k: x for k, x in state.items() if x is not None}, runs.MY_GPT)
+    before = runs.MY_GPT.read_bytes()
+
+    found = notebook.trained()
+    assert all(map(torch.equal, found.parameters(), recipe.parameters()))
+    said = capsys.readouterr().out
+    assert re.search(words, said) and said.count("\n") == 1
+    assert str(runs.MY_GPT) in said and "recipe" in said
+    assert runs.MY_GPT.read_bytes() == before
+
+
+def test_a_folder_in_the_place_of_the_reader_s_file_is_told(cache, capsys):
+    runs.MY_GPT.mkdir()
+    assert isinstance(notebook.trained(), companion.GPT)
+    assert "my_gpt.safetensors can't be read" in capsys.readouterr().out
+
+
+CHAPTER = Path(__file__).parents[2] / "notebooks" / "05_training.ipynb"
+
+
+def training_chapter():
+    """Chapter 05's functions and classes, from its own cells; the last of each name."""
+    cells = nbformat.read(CHAPTER, as_version=4).cells
+    body = []
+    for cell in cells:
+        if cell.cell_type == "code" and "solution" not in cell.metadata.get("tags", []):
+            for node in ast.parse(cell.source).body:
+                named = isinstance(node, ast.ClassDef | ast.FunctionDef)
+                if named and re.match("(My|my_|new_start)", node.name):
+                    defaults = getattr(getattr(node, "args", None), "defaults", [])
+                    if not any(isinstance(x, ast.Name) for x in defaults):
+                        body.append(node)
+    names = {"torch": torch, "nn": nn, "companion": companion, "rearrange": rearrange}
+    exec(compile(ast.Module(body, []), CHAPTER.name, "exec"), names)
+    return names
+
+
+def test_the_chapter_s_own_class_and_loop_make_the_recipe_s_steps():
+    """Of the whole run, 400 steps, the first twenty."""
+    chapter = training_chapter()
+    model, generator = chapter["new_start"]()
+    recipe = companion.RECIPES["fast"]
+    twenty = replace(
+        recipe,
+        n_steps=20,
+        schedule=lambda step, **_: companion.warmup_linear(step, warmup=10, total=400),
+    )
+    _, expected = companion.train_recipe(twenty, device="cpu", quiet=True)
+    losses = chapter["my_train"](
+        model,
+        companion.muon(model),
+        recipe.batches(20, generator),
+        chapter["my_schedule"],
+    )
+    torch.testing.assert_close(losses, expected, rtol=0, atol=1e-3)
+    assert losses[-1] < losses[0] - 1
+
+    config = {"d_vocab": 65, "n_layers": 4, "n_heads": 4, "d_model": 128}
+    assert config.items() <= vars(recipe.config).items()
+    gpt = companion.GPT(recipe.config)
+    gpt.load_state_dict(model.state_dict())
+    tokens = torch.arange(64)[None]
+    torch.testing.assert_close(gpt(tokens), model(tokens))
+
+
+def test_the_chapter_s_run_has_ended_where_the_recipe_ends():
+    """The recipe's 1.7075 was measured with `python -m companion train`."""
+    outputs = [cell.get("outputs", []) for cell in nbformat.read(CHAPTER, 4).cells]
+    text = "".join(o.get("text", "") for cell in outputs for o in cell)
+    (loss,) = re.findall(r"^validation loss (\d\.\d{4})$", text, re.M)
+    assert abs(float(loss) - 1.7075) < 0.01

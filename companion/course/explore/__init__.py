@@ -1,4 +1,4 @@
-"""Explore: a reader's own model, inside out, in one HTML file. Chapters 02, 05, 06.
+"""Explore: a reader's own model, inside out, in one HTML file. Chapter 05.
 
 The file asks no network for anything. It holds the weights in float16, the forward pass
 in plain JavaScript (`forward.js`, one page), and the drawing.
@@ -28,8 +28,7 @@ from ...model.positions import alibi_slopes
 from ...text.shakespeare import tiny_shakespeare
 from ...text.tokenizers import BPETokenizer, CharTokenizer
 from ...training.checkpoints import read_checkpoint
-from ..recipes import RECIPES
-from ..runs import train_recipe
+from ..runs import trained
 
 FOLDER = Path(__file__).parent
 OUT = Path("build/explore.html")
@@ -263,7 +262,7 @@ def explore(
 ) -> Page:
     """Writes the model's page to `path`: in whole, or the file stays as it was.
 
-    Returns the page, which a notebook shows. Chapters 02, 05 and 06. Raises ValueError
+    Returns the page, which a notebook shows. Chapter 05. Raises ValueError
     for a model that does not fit: the page shows a pre-norm GPT of at most 5,000,000
     weights, with a CharTokenizer or a BPETokenizer of 2,048 tokens.
     """
@@ -307,14 +306,14 @@ def load_model(path: Path) -> GPT:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write a model's page, chapter 05's by default, and open it in the browser."""
+    """Write a model's page, by default your own of chapter 05, and open it."""
     parser = argparse.ArgumentParser("companion explore", description=main.__doc__)
     parser.add_argument("--checkpoint", type=Path, help="of a run of `train`")
     parser.add_argument("--text", default=TEXT, help="to begin with")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)
 
-    trained = CACHE / "fast.safetensors"
+    checkpoint = CACHE / "fast.safetensors"
     try:
         # What can't be had is found before a training, not after it.
         tokenizer = CharTokenizer(tiny_shakespeare())
@@ -322,16 +321,16 @@ def main(arguments: list[str] | None = None) -> None:
         check_writable(options.out)
         if options.checkpoint:
             model = load_model(options.checkpoint)
-        else:  # trained now, where it is missing
-            model, _ = train_recipe(RECIPES["fast"], trained)
+        else:  # the reader's own, or trained now where there is none
+            model = trained()
         explore(model, tokenizer, options.text, options.out)
         size = options.out.stat().st_size
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
-        if not options.checkpoint and trained.exists():
-            print(f"run it again to go on from {trained}", file=sys.stderr)
+        if not options.checkpoint and checkpoint.exists():
+            print(f"run it again to go on from {checkpoint}", file=sys.stderr)
         sys.exit(130)
 
     print(f"{options.out}: {size / 1e6:.1f} MB, for any browser")
