@@ -40,7 +40,7 @@ def test_each_letter_and_name_has_one_meaning():
 
 
 def test_each_is_in_the_chapter_that_introduces_it():
-    words = {"`my_…`, `My…`": "my_", "`trained()`": "trained()"}
+    words = {"`my_…`, `My…`": "my_", "`companion.Place`": ".place("}
     for name, *_, chapter in rows("Names") + rows("Sizes"):
         (path,) = [path for path in NOTEBOOKS if path.name.startswith(chapter)]
         text = path.read_text("utf-8")
