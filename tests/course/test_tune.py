@@ -19,7 +19,7 @@ from companion.training.checkpoints import read_checkpoint
 
 CONFIG = GPTConfig(
     d_vocab=258,
-    context_length=256,
+    context_length=1024,
     d_model=32,
     n_heads=2,
     n_layers=2,

@@ -51,8 +51,10 @@ def encoded(tokenizer, pair: tuple[str, str], counted: str):
 
 
 @torch.inference_mode()
-def judged(model, tokenizer, pairs: list[tuple[str, str]]) -> dict[str, float]:
-    """Shares of 60 answers that are right, are a date, and end; nats on the play."""
+def judged(model, tokenizer, pairs: list[tuple[str, str]]) -> dict:
+    """Shares of 60 answers that are right, are a date, and end; nats on the play.
+
+    And what it says where a user would speak."""
     model.eval()
     prompts = [torch.tensor(tokenizer.chat(talk(*pair)[:1])) for pair in pairs]
     columns = companion.generate(model, prompts, 14, end=tokenizer.end)
@@ -68,9 +70,13 @@ def judged(model, tokenizer, pairs: list[tuple[str, str]]) -> dict[str, float]:
     tokens = tokenizer.encode(play[int(0.9 * len(play)) :][:6000])[:501]
     tokens = torch.tensor(tokens)
     loss = companion.next_token_loss(model(tokens[None, :-1]), tokens[None, 1:])
+    opening = tokenizer.chat([("user", "")])[:3]  # the start, "user", a line break
+    new = companion.generate(model, torch.tensor(opening), 20, end=tokenizer.end)
+    asks = tokenizer.decode([int(token) for token in new])
     n = len(pairs)
     return {"right": right / n, "dates": is_date / n, "end": ends / n} | {
-        "play": round(loss.item(), 3)
+        "play": round(loss.item(), 3),
+        "asks": asks,
     }
 
 
