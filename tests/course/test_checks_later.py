@@ -8,6 +8,7 @@ import torch
 from answers import (
     encoder_decoder,
     fine_tuning,
+    inside,
     kv_cache,
     many_machines,
     one_machine,
@@ -20,7 +21,7 @@ from companion.course import checks
 from companion.course.checks.compare import Mistake
 
 CHAPTERS = (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
-CHAPTERS += (published_weights, fine_tuning)
+CHAPTERS += (published_weights, inside, fine_tuning)
 CHECKS = list(dict.fromkeys(check for c in CHAPTERS for check, _ in c.RIGHT))
 
 LISTS = (checks.write, checks.ending, checks.talk, checks.schedule, checks.accumulated)

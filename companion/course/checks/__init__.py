@@ -5,6 +5,7 @@ from .blocks import channel_norm, fold, swiglu, third_block
 from .compare import Mistake
 from .encoder_decoder import padded_loss, read_once, shifted, soft_targets
 from .fine_tuning import answers_alone, choice, merged, only_adapters, trainable
+from .inside import carry, lens, way
 from .kv_cache import in_place, place, talk, text_cost
 from .many_machines import columns, equal_work, parts, ring_seconds
 from .multi_head import head_parameters, merge_heads, split_heads
