@@ -42,7 +42,7 @@ def a_tiny_model(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-PAIRS = [(f"{letter}?", letter.upper()) for letter in "abcdefghijklmnopqrst"]
+PAIRS = [(f"{letter}?", letter.upper()) for letter in "abcdefghijkl"]
 
 
 def write(path, pairs):
@@ -65,14 +65,14 @@ def adapter_of(data):
 
 
 def test_an_adapter_learns_the_answers_and_the_chat_gives_them(data, capsys, tmp_path):
-    command(data, "--steps", "150", "--rate", "0.02")
+    command(data, "--steps", "120", "--rate", "0.02")
     said = capsys.readouterr()
-    assert "18 talks to learn from, 2 held out; 150 steps of 8" in said.out
-    assert re.search(r"about \d+ seconds for the 146 steps that are left", said.out)
+    assert "11 talks to learn from, 1 held out; 120 steps of 8" in said.out
+    assert re.search(r"about \d+ seconds for the 116 steps that are left", said.out)
     assert re.search(
-        r"held out: \d\.\d\d nats a token before, \d\.\d\d now; 0 of 2", said.out
+        r"held out: \d\.\d\d nats a token before, \d\.\d\d now; 0 of 1", said.out
     )
-    assert "150/150" in said.err
+    assert "120/120" in said.err
     assert {x.name for x in tmp_path.iterdir()} == {
         "pairs.jsonl",
         "pairs.adapter.safetensors",
@@ -86,7 +86,7 @@ def test_an_adapter_learns_the_answers_and_the_chat_gives_them(data, capsys, tmp
         talk.reset()
         answers.append("".join(talk.answer(question, 5)))
     n_right = sum(a == b for a, (_, b) in zip(answers, PAIRS, strict=True))
-    assert n_right >= 16
+    assert n_right >= 9
 
 
 @contextmanager
@@ -204,10 +204,10 @@ def test_no_file_and_too_few_talks_and_wrong_options_end_it_with_one_line(data):
 def test_a_hundred_thousand_talks_are_read_and_the_share_that_is_seen_is_said(
     data, capsys
 ):
-    write(data, PAIRS * 5000)
+    write(data, PAIRS * 9000)
     command(data, "--steps", "1")
     said = capsys.readouterr().out
-    assert "99,936 talks to learn from, 64 held out; 1 steps of 8" in said
+    assert "107,936 talks to learn from, 64 held out; 1 steps of 8" in said
     assert "each is seen 0.0 times" in said
 
 
