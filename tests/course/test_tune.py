@@ -4,6 +4,7 @@ import json
 import re
 import signal
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from companion import GPT, GPTConfig
 from companion.course import chat, tune
 from companion.course.tune import Options, read_talks
 from companion.decoding.sampling import greedy
-from companion.pretrained.lora import load_adapter, merge
+from companion.pretrained.lora import load_adapter, merge, save_adapter, wrap
 from companion.training.checkpoints import read_checkpoint
 
 CONFIG = GPTConfig(
@@ -181,6 +182,25 @@ def test_bytes_that_are_no_text_are_named_and_a_mark_at_the_start_is_not(data):
     data.write_bytes(b"\n".join([GOOD.encode()] * 12 + [b'{"question": "caf\xe9"}']))
     with pytest.raises(SystemExit, match="line 13: it is no UTF-8: save"):
         command(data)
+
+
+def test_the_file_on_the_site_is_read():
+    path = Path(__file__).parents[2] / "docs" / "_static" / "times.jsonl"
+    lines = read_talks(path)
+    assert len(lines) == 100
+    for line in lines:
+        (_, question), (_, answer) = line.messages
+        assert question.startswith("Write as HH:MM: ")
+        assert re.fullmatch(r"[012]\d:[0-5]\d", answer)
+
+
+def test_the_chat_refuses_an_adapter_of_another_model_and_a_missing_one(data):
+    other = wrap(shaken(GPT(CONFIG), 0.15, seed=1))
+    save_adapter(adapter_of(data), other)
+    with pytest.raises(SystemExit, match="error: .* was made for another model"):
+        chat.main(["--adapter", str(adapter_of(data))])
+    with pytest.raises(SystemExit, match="error: .*No such file"):
+        chat.main(["--adapter", str(data.with_name("nothing"))])
 
 
 def test_no_file_and_too_few_talks_and_wrong_options_end_it_with_one_line(data):
