@@ -18,6 +18,7 @@ import pairs
 import race
 import smollm2
 import torch
+import tuning
 
 OUTPUT = Path(__file__).parents[2] / "build" / "bench.json"
 GROUPS = {
@@ -31,6 +32,7 @@ GROUPS = {
     "speculation": pairs.speculation,
     "published": smollm2.unpacked,
     "packed": smollm2.packed,
+    "tuning": tuning.tuning,
     "nanogpt": nanogpt.rows,
 }
 
