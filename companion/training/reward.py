@@ -7,15 +7,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..decoding.sampling import generate, sample
+from ..decoding.sampling import check_prompt, sample
 from ..device import at_least_float32
-from ..inputs import check_between, check_tensor, check_whole
+from ..inputs import check_tensor, check_whole
+from ..model.gpt import evaluating
+from ..model.serving_caches import RaggedCache
 
 
 class Rollouts(NamedTuple):
     """What a model has written: `n_answers` answers after each of its prompts.
 
-    prompts: a list of b prompts (t), each as often as it has answers, one after another.
+    prompts: b of them (t), each as often as it has answers, one after another.
     answers: (b n); behind its end an answer repeats the end token.
     written: (b n), True where the model has drawn the token, the end included.
     log_probabilities: (b n), of each token when it was drawn; 0 where none was.
@@ -45,31 +47,54 @@ def roll_out(
     """Draws `n_answers` answers to each prompt (t), of `n_new` tokens at most.
 
     An answer is over with the token `end`. `shape` turns the logits (b v) into those
-    that are drawn from, by a temperature say: `score` must be given the same. Returns
-    the answers, with the log-probabilities of what was drawn. Raises ValueError as
-    `generate` does. Chapter 15.
+    that are drawn from, say by a temperature; who judges the answers' probabilities
+    later must shape the logits alike. Returns the answers, with the log-probabilities
+    of what was drawn. Raises ValueError for a prompt that is empty
+    or leaves no room for the answer. Chapter 15.
     """
     check_whole(n_answers=n_answers, n_new=n_new)
-    repeated = [prompt for prompt in prompts for _ in range(n_answers)]
-    drawn = []
-
-    def choose(logits: Tensor) -> Tensor:
-        logits = shape(logits)
-        tokens = sample(logits, generator)
-        drawn.append(chosen(logits, tokens))
-        return tokens
-
-    tokens = generate(model, repeated, n_new, choose=choose, end=end)
-    answers = torch.stack([*tokens], 1)
-    log_probabilities = torch.stack(drawn, 1)
-
-    # An answer is written up to its first end, and that is still the model's.
-    written = torch.ones_like(answers, dtype=torch.bool)
     if end is not None:
-        is_end = (answers == end).long()
-        written = is_end.cumsum(1) - is_end == 0
-    log_probabilities = log_probabilities.masked_fill(~written, 0)
-    return Rollouts(repeated, answers, written, log_probabilities)
+        check_whole(0, end=end)
+    if not prompts:
+        raise ValueError("the list of prompts is empty; it must hold one")
+    for prompt in prompts:
+        check_tensor("integers", "t", prompt=prompt)
+        check_prompt(prompt, n_new, model.config.context_length)
+
+    # Each prompt is read once, and all its answers go on from copies of that.
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    tokens = nn.utils.rnn.pad_sequence(prompts, batch_first=True)
+    cache = RaggedCache(tokens.shape[1] + n_new, len(prompts))
+    rows = torch.arange(len(prompts)).repeat_interleave(n_answers)
+    with evaluating(model), torch.inference_mode():
+        logits = model(tokens, cache, last=lengths - 1)[rows]
+        cache.truncate(lengths)
+        cache.reorder(rows)
+
+        ended = torch.zeros(len(rows), dtype=torch.bool, device=logits.device)
+        columns = []
+        while True:
+            shaped = shape(logits)
+            new = sample(shaped, generator)
+            log_p = chosen(shaped, new).masked_fill(ended, 0)
+            if end is not None:
+                new = new.masked_fill(ended, end)
+            columns.append((new, ~ended, log_p))
+
+            if end is not None:
+                ended = ended | (new == end)
+            if len(columns) == n_new or ended.all():
+                break
+            logits = model(new[:, None], cache, last=-1)
+
+    # Outside of inference mode they are stacked to ordinary tensors.
+    answers, written, log_probabilities = zip(*columns, strict=True)
+    return Rollouts(
+        [prompts[row] for row in rows.tolist()],
+        torch.stack(answers, 1),
+        torch.stack(written, 1),
+        torch.stack(log_probabilities, 1),
+    )
 
 
 def chosen(logits: Tensor, tokens: Tensor) -> Tensor:
@@ -122,11 +147,13 @@ def reward_loss(
     numbers, without a way back. Williams 1992, eq. 5.
     """
     check_tensor("floats", "b", advantages=advantages)
-    if not log_probabilities.shape == written.shape:
+    if log_probabilities.shape != written.shape:
         raise ValueError(
             f"log-probabilities {tuple(log_probabilities.shape)} for tokens"
             f" {tuple(written.shape)}"
         )
+    if len(advantages) != len(written):
+        raise ValueError(f"{len(advantages)} advantages for {len(written)} answers")
     whole = log_probabilities.masked_fill(~written, 0).sum(1)
     return -(advantages.detach() * whole).mean()
 
@@ -147,10 +174,12 @@ def pass_at_k(n_right: Tensor, n_answers: int, k: int) -> Tensor:
     From the number of right ones (...) among `n_answers`, without bias: 1 less the
     share of the choices of k that hold none. Chen et al. 2021, eq. 1.
     """
-    check_whole(n_answers=n_answers, k=k)
-    check_between(k, math.inf, n_answers=n_answers)
-    tables = [
+    check_whole(k=k)
+    check_whole(k, n_answers=n_answers)
+    if n_right.min() < 0 or n_right.max() > n_answers:
+        raise ValueError(f"{n_right.max()} right answers of {n_answers}")
+    estimates = [
         1 - math.comb(n_answers - right, k) / math.comb(n_answers, k)
         for right in n_right.flatten().tolist()
     ]
-    return torch.tensor(tables).view(n_right.shape)
+    return torch.tensor(estimates).view(n_right.shape)
