@@ -16,6 +16,7 @@ from pathlib import Path
 import nanogpt
 import pairs
 import race
+import rollouts
 import smollm2
 import torch
 
@@ -31,6 +32,7 @@ GROUPS = {
     "speculation": pairs.speculation,
     "published": smollm2.unpacked,
     "packed": smollm2.packed,
+    "rollouts": rollouts.rollouts,
     "nanogpt": nanogpt.rows,
 }
 
