@@ -15,7 +15,7 @@ from ..model.serving_caches import RaggedCache
 
 
 class Rollouts(NamedTuple):
-    """What a model has written: `n_answers` answers after each of its prompts.
+    """What a model has drawn: some answers to each of its prompts. Chapter 15.
 
     prompts: b of them (t), each as often as it has answers, one after another.
     answers: (b n); behind its end an answer repeats the end token.
@@ -30,7 +30,7 @@ class Rollouts(NamedTuple):
 
 
 def as_they_are(logits: Tensor) -> Tensor:
-    """Returns the logits (... v): a model is drawn from without a temperature."""
+    """Returns the logits (... v): what shapes nothing, neither warm nor cut."""
     return logits
 
 
@@ -47,10 +47,10 @@ def roll_out(
     """Draws `n_answers` answers to each prompt (t), of `n_new` tokens at most.
 
     An answer is over with the token `end`. `shape` turns the logits (b v) into those
-    that are drawn from, say by a temperature; who judges the answers' probabilities
-    later must shape the logits alike. Returns the answers, with the log-probabilities
-    of what was drawn. Raises ValueError for a prompt that is empty
-    or leaves no room for the answer. Chapter 15.
+    that are drawn from, say by a temperature; to score the answers later, shape their
+    logits alike. Returns the answers, and the log-probabilities of what was drawn.
+    Raises ValueError for a prompt that is empty or leaves an answer no room.
+    Chapter 15.
     """
     check_whole(n_answers=n_answers, n_new=n_new)
     if end is not None:

@@ -1,4 +1,4 @@
-"""Run chapter 15's practice with other seeds: `python tests/tools/practised.py SEED ...`.
+"""Run chapter 15's practice with other seeds: `python tests/tools/practised.py 0 1`.
 
 For each seed a line with pass@1, pass@8 and greedy, before and after. It takes the
 chapter's own cells, a minute and a half a seed with one thread.
