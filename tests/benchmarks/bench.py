@@ -16,6 +16,7 @@ from pathlib import Path
 import nanogpt
 import pairs
 import race
+import rollouts
 import smollm2
 import torch
 import tuning
@@ -33,6 +34,7 @@ GROUPS = {
     "published": smollm2.unpacked,
     "packed": smollm2.packed,
     "tuning": tuning.tuning,
+    "rollouts": rollouts.rollouts,
     "nanogpt": nanogpt.rows,
 }
 

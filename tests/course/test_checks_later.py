@@ -13,6 +13,7 @@ from answers import (
     many_machines,
     one_machine,
     published_weights,
+    reward,
     sampling,
     serving,
 )
@@ -21,7 +22,7 @@ from companion.course import checks
 from companion.course.checks.compare import Mistake
 
 CHAPTERS = (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
-CHAPTERS += (published_weights, inside, fine_tuning)
+CHAPTERS += (published_weights, inside, fine_tuning, reward)
 CHECKS = list(dict.fromkeys(check for c in CHAPTERS for check, _ in c.RIGHT))
 
 LISTS = (checks.write, checks.ending, checks.talk, checks.schedule, checks.accumulated)

@@ -12,6 +12,13 @@ from .multi_head import head_parameters, merge_heads, split_heads
 from .one_machine import accumulated, block_operations, linear_attention, merge_all
 from .positional_encodings import buckets, induction_scores, neighbours, slopes
 from .published_weights import bits_a_weight, chat, eight_bits, rows
+from .reward import (
+    answer_loss,
+    drawn_log_p,
+    group_advantages,
+    pass_at_k,
+    policy_gradient,
+)
 from .sampling import crossing, dart, ending, write
 from .serving import blocks_in_use, int8, schedule
 from .tokens import decode, pieces, windows
