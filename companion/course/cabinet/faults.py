@@ -13,15 +13,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from .machine import (
-    Attention,
-    Block,
-    Cache,
-    Machine,
-    MyGPT,
-    RMSNorm,
-    Run,
-)
+from .machine import Attention, Block, Cache, Machine, MyGPT, RMSNorm, Run
 
 
 def with_attention(attention: type[Attention]) -> type[MyGPT]:
@@ -261,9 +253,7 @@ class CrossingDropped(Machine):
 class LastKeyForgotten(Cache):
     """What is read in one piece is kept but for its last key. Chapter 07."""
 
-    def append(
-        self, layer: int, keys: Tensor, values: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         all_keys, all_values = super().append(layer, keys, values)
         if keys.shape[-2] > 1:
             kept_keys = all_keys.clone()

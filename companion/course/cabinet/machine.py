@@ -80,7 +80,7 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Returns x (b t c) with a root mean square of 1, times the gain."""
         square = x.square().mean(self.axis, keepdim=True)
-        return x * (square + 1e-6).rsqrt() * self.gain
+        return x * (square + 1e-5).rsqrt() * self.gain
 
 
 class FeedForward(nn.Module):
@@ -127,9 +127,7 @@ class Cache:
         self.layers = {}
         self.n_seen = 0
 
-    def append(
-        self, layer: int, keys: Tensor, values: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Adds a layer's keys and values (b h t d). Returns all that it has."""
         if layer in self.layers:
             old_keys, old_values = self.layers[layer]
@@ -183,10 +181,7 @@ class MyGPT(nn.Module):
         return mask & (is_text[:, None, None, :] | itself)
 
     def forward(
-        self,
-        tokens: Tensor,
-        cache: Cache | None = None,
-        is_text: Tensor | None = None,
+        self, tokens: Tensor, cache: Cache | None = None, is_text: Tensor | None = None
     ) -> Tensor:
         """Returns logits (b t v) for tokens (b t), which come after the cache's."""
         n_seen = 0 if cache is None else cache.n_seen
@@ -278,7 +273,7 @@ class Machine:
         return torch.optim.AdamW(groups, lr=self.rate)
 
     def schedule(self, step: int) -> float:
-        """Returns the part of the rate that step 0, 1, ... takes: up, then all of it."""
+        """Returns the part of the rate that step 0, 1, ... takes: it rises to 1."""
         return min(1.0, (step + 1) / self.n_warmup)
 
     def train_step(
@@ -368,11 +363,7 @@ class Machine:
         return self.top_p(self.temperature(logits, t).softmax(-1), p)
 
     def sample(
-        self,
-        logits: Tensor,
-        generator: torch.Generator,
-        t: float = 1.0,
-        p: float = 1.0,
+        self, logits: Tensor, generator: torch.Generator, t: float = 1.0, p: float = 1.0
     ) -> Tensor:
         """Draws a token for each row of logits (b v). Returns (b)."""
         drawn = torch.multinomial(
