@@ -61,7 +61,19 @@ def invariants() -> list:
         is_invariant = "invariant" in cell.metadata.get("tags", [])
         if cell.cell_type == "code" and is_invariant:
             exec(cell.source, names)
-    return names["INVARIANTS"]
+        if cell.cell_type == "code" and "solution" in cell.metadata.get("tags", []):
+            names["checks"] = NoChecks()
+            exec(cell.source, names)
+            names["INVARIANTS"].append(names["solution"])
+    *found, _ = names["INVARIANTS"]  # the last solution is a list of tests
+    return found
+
+
+class NoChecks:
+    """In place of the checks, which take seconds."""
+
+    def __getattr__(self, name):
+        return lambda answer: None
 
 
 def a_text(machine: Machine) -> torch.Tensor:
@@ -188,3 +200,14 @@ def test_the_check_counts_and_never_names(capsys):
 def test_what_is_no_list_of_tests_is_refused(answer):
     with pytest.raises(checks.Mistake, match="return a list of tests"):
         checks.cabinet(lambda: answer)
+
+
+def test_the_site_has_the_chapter_s_table():
+    cells = nbformat.read(
+        ROOT / "notebooks" / "16_nothing_crashes.ipynb", as_version=4
+    ).cells
+    (table,) = [c.source for c in cells if "| symptom |" in c.source]
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    page = (ROOT / "docs" / "symptoms.md").read_text("utf-8")
+    told = [line for line in page.splitlines() if line.startswith("|")]
+    assert [row.replace("../notebooks/", "") for row in told] == rows and len(rows) > 25
