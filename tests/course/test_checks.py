@@ -24,6 +24,7 @@ from answers import (
     kv_cache,
     many_machines,
     multi_head,
+    nothing_crashes,
     one_machine,
     positional_encodings,
     published_weights,
@@ -39,7 +40,7 @@ from companion.course.checks.compare import Mistake, compare, draw, graded, stop
 
 CHAPTERS = (tokens, attention, multi_head, positional_encodings, blocks, training)
 CHAPTERS += (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
-CHAPTERS += (published_weights, inside, fine_tuning, reward)
+CHAPTERS += (published_weights, inside, fine_tuning, reward, nothing_crashes)
 CHECKS = [x for x in vars(checks).values() if inspect.isfunction(x)]
 X = torch.arange(6.0).view(2, 3)
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda x: x.__name__)

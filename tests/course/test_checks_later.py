@@ -11,6 +11,7 @@ from answers import (
     inside,
     kv_cache,
     many_machines,
+    nothing_crashes,
     one_machine,
     published_weights,
     reward,
@@ -22,7 +23,7 @@ from companion.course import checks
 from companion.course.checks.compare import Mistake
 
 CHAPTERS = (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
-CHAPTERS += (published_weights, inside, fine_tuning, reward)
+CHAPTERS += (published_weights, inside, fine_tuning, reward, nothing_crashes)
 CHECKS = list(dict.fromkeys(check for c in CHAPTERS for check, _ in c.RIGHT))
 
 LISTS = (checks.write, checks.ending, checks.talk, checks.schedule, checks.accumulated)

@@ -9,6 +9,7 @@ from .inside import carry, lens, way
 from .kv_cache import in_place, place, talk, text_cost
 from .many_machines import columns, equal_work, parts, ring_seconds
 from .multi_head import head_parameters, merge_heads, split_heads
+from .nothing_crashes import cabinet, goes_on, later_changes_nothing
 from .one_machine import accumulated, block_operations, linear_attention, merge_all
 from .positional_encodings import buckets, induction_scores, neighbours, slopes
 from .published_weights import bits_a_weight, chat, eight_bits, rows
