@@ -7,7 +7,9 @@ import sys
 import nbformat
 from assignment import (
     BEGIN,
+    CAPSTONE,
     END,
+    HIDDEN_POINTS,
     NOTEBOOKS,
     STUB,
     assignment,
@@ -37,6 +39,11 @@ def hold_against_the_chapter(path) -> None:
     marked = [cell for cell in made.cells if facts(cell)]
     names = [name for name, _ in chapter(path)]
     wanted = ["set-up", *(x for name in names for x in (name, f"check-{name}"))]
+    if path.stem == CAPSTONE:
+        *marked, hidden = marked
+        assert facts(hidden)["points"] == HIDDEN_POINTS
+        assert hidden.source.startswith("### BEGIN HIDDEN TESTS\n")
+        assert hidden.source.endswith("\n### END HIDDEN TESTS")
     assert [facts(cell)["grade_id"] for cell in marked] == wanted
     for cell in marked:
         role = {key: facts(cell)[key] for key in ("solution", "grade", "locked")}

@@ -15,6 +15,9 @@ COURSE = ROOT / "build" / "course"
 CONFIG = ROOT / "docs" / "nbgrader_config.py"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 BEGIN, END = "    ### BEGIN SOLUTION", "    ### END SOLUTION"
+CAPSTONE = "16_nothing_crashes"
+HIDDEN = ROOT / "docs" / "hidden_cabinet.py"
+HIDDEN_POINTS = 10
 STUB = re.compile(r"    raise NotImplementedError\n\nchecks\.(\w+)\((my_\w+)\)$")
 HEAD = """{title}: exercises
 
@@ -72,6 +75,31 @@ def answer_and_check(stub: str, solution: str) -> list:
     ]
 
 
+def hidden_test() -> list:
+    """Two cells that grade the tests of the capstone by the teacher's own faults.
+
+    nbgrader takes what stands between the marks out of what students receive. The last
+    number of a cell is its share of the points.
+    """
+    text = (
+        f"**The second cabinet.** {HIDDEN_POINTS} more faults, which nobody is shown."
+        " Each that your tests find is a point, and a false alarm costs all of them."
+    )
+    faults = HIDDEN.read_text("utf-8")
+    program = f"""### BEGIN HIDDEN TESTS
+{faults}
+from companion.course.checks.judge import judge
+
+verdict = judge(my_tests(), FAULTS)
+0 if verdict.alarms else verdict.n_found
+### END HIDDEN TESTS"""
+    grade = nbgrader("second-cabinet", grade=True, points=HIDDEN_POINTS)
+    return [
+        new_markdown_cell(text, id="second-cabinet-text"),
+        new_code_cell(program, id="second-cabinet", metadata=grade),
+    ]
+
+
 def assignment(path: Path):
     """The chapter's first code cell and its exercises, all that stands among them."""
     cells = nbformat.read(path, as_version=4).cells
@@ -90,6 +118,8 @@ def assignment(path: Path):
             new = new_code_cell if cell.cell_type == "code" else new_markdown_cell
             made.append(new(cell.source, id=cell.id))
     made[2].source = made[2].source[made[2].source.index("**1. ") :]
+    if path.stem == CAPSTONE:
+        made += hidden_test()
     return new_notebook(cells=made, metadata={"kernelspec": KERNEL})
 
 

@@ -15,13 +15,24 @@ from itertools import pairwise
 from pathlib import Path
 
 import nbformat
-from assignment import NOTEBOOKS, ROOT, STUB, body, is_solution, write_course
+from assignment import (
+    CAPSTONE,
+    HIDDEN,
+    NOTEBOOKS,
+    ROOT,
+    STUB,
+    body,
+    is_solution,
+    write_course,
+)
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderApp
 from nbgrader.apps.api import NbGraderAPI
 
 BIN = Path(sys.executable).parent
 BY_HAND = "01_attention"
+# What the chapter's own solution, of three tests, finds among the teacher's ten faults.
+N_FOUND_OF_THE_HIDDEN = 2
 GUIDE = (ROOT / "docs" / "teaching.md").read_text("utf-8")
 COMMANDS = re.findall(r"^nbgrader .*", GUIDE, re.M)
 CHAPTERS = [path.stem for path in NOTEBOOKS]
@@ -57,6 +68,8 @@ def hold_against_the_chapter(chapter: str) -> None:
         told = body(solution.source, STUB.search(stub.source)[2])
         assert not any(told in cell.source for cell in released.cells), (chapter, name)
     assert "SOLUTION" not in nbformat.writes(released)
+    assert "HIDDEN" not in nbformat.writes(released)
+    assert HIDDEN.stem not in nbformat.writes(released)
     assert not any(cell.get("outputs") for cell in released.cells)
 
 
@@ -102,7 +115,9 @@ def expected() -> dict:
     """The points that each student must get."""
     points = {("warns", BY_HAND): 1, ("damaged", BY_HAND): 3, ("lost", BY_HAND): 4}
     points |= {("untouched", chapter): 0 for chapter in CHAPTERS}
-    return points | {("solved", name): len(exercises(name)) for name in CHAPTERS}
+    points |= {("solved", name): len(exercises(name)) for name in CHAPTERS}
+    points["solved", CAPSTONE] += N_FOUND_OF_THE_HIDDEN
+    return points
 
 
 def hold_against_the_damage(log: str) -> None:
@@ -130,6 +145,8 @@ def hold_against_the_points() -> None:
     assert not wrong and len(found) == len(expected()), wrong
     for (student, chapter), points in expected().items():
         page = Path("feedback", student, chapter, f"{chapter}.html").read_text("utf-8")
+        if (student, chapter) == ("solved", CAPSTONE):
+            points -= N_FOUND_OF_THE_HIDDEN  # of which no page tells
         missed = len(exercises(chapter)) - points
         assert len({*re.findall(r"✓ (\w+):", page)}) == points, (student, chapter)
         assert page.count("✗") == page.count(": yours to write") == missed
