@@ -57,7 +57,8 @@ def at_the_end(answers, begin):
 
 def from_zeros(answers, begin):
     result = torch.zeros(answers.shape)
-    result[:, 0], result[:, 1:] = begin, answers[:, :-1]
+    result[:, 0] = begin
+    result[:, 1:] = answers[:, :-1]
     return result
 
 
@@ -200,12 +201,13 @@ def at_first_look(layer, x, real):
 
 
 def first_answer(layer, x, real):
-    kept, found = keys_and_values(layer, x), {}
+    pair = keys_and_values(layer, x)
+    answers = {}
 
     def look(y):
-        if y.shape not in found:
-            found[y.shape] = layer(y, kept, mask=real)
-        return found[y.shape]
+        if y.shape not in answers:
+            answers[y.shape] = layer(y, pair, mask=real)
+        return answers[y.shape]
 
     return look
 
@@ -273,13 +275,14 @@ def head_by_head(layer, x, real):
     keys, values = layer.to_keys(x), layer.to_values(x)
 
     def look(y):
-        queries, found = layer.to_queries(y), []
+        queries = layer.to_queries(y)
+        outs = []
         for i in range(layer.n_heads):
-            one = slice(i * layer.d_head, (i + 1) * layer.d_head)
-            scores = torch.einsum("btd,bsd->bts", queries[..., one], keys[..., one])
+            head = slice(i * layer.d_head, (i + 1) * layer.d_head)
+            scores = torch.einsum("btd,bsd->bts", queries[..., head], keys[..., head])
             scores = (scores / layer.d_head**0.5).masked_fill(~real[:, 0], -torch.inf)
-            found.append(scores.softmax(-1) @ values[..., one])
-        return layer.to_output(torch.cat(found, -1))
+            outs.append(scores.softmax(-1) @ values[..., head])
+        return layer.to_output(torch.cat(outs, -1))
 
     return look
 
@@ -314,26 +317,28 @@ def half_kept(layer, x, real):
 
 class Looker:
     def __init__(self, layer, x, real):
-        self.layer, self.kept, self.real = layer, keys_and_values(layer, x), real
+        self.layer = layer
+        self.keys_and_values = keys_and_values(layer, x)
+        self.real = real
 
     def __call__(self, y):
-        return self.layer(y, self.kept, mask=self.real)
+        return self.layer(y, self.keys_and_values, mask=self.real)
 
 
-def by_parts(queries=None, keys=None, form="(h d)", **size):
+def by_parts(queries=None, keys=None, form="(h d)", d=None):
     """Attention by hand, where a matrix is left out or the heads are cut otherwise."""
 
     def read(layer, x, real):
-        sizes = size or {"h": layer.n_heads}
-
         def parted(z):
-            return rearrange(z, f"b t {form} -> b h t d", **sizes)
+            if d is None:
+                return rearrange(z, f"b t {form} -> b h t d", h=layer.n_heads)
+            return rearrange(z, f"b t {form} -> b h t d", d=d)
 
-        kept = parted((keys or layer.to_keys)(x)), parted(layer.to_values(x))
+        pair = parted((keys or layer.to_keys)(x)), parted(layer.to_values(x))
 
         def look(y):
             asking = parted((queries or layer.to_queries)(y))
-            answers = companion.attention(asking, *kept, real)
+            answers = companion.attention(asking, *pair, real)
             return layer.to_output(rearrange(answers, "b h t d -> b t (h d)"))
 
         return look
@@ -367,9 +372,10 @@ def soft_by_a_table(targets, d_vocab, smoothing):
 
 def padded_in_place(logits, targets, lengths):
     """In place, but on tensors of its own."""
-    wanted, outside = targets.clone(), ~real(targets, lengths)
-    wanted[outside] = 0
-    each = torch.nn.functional.cross_entropy(logits.mT, wanted, reduction="none")
+    padded = targets.clone()
+    outside = ~real(targets, lengths)
+    padded[outside] = 0
+    each = torch.nn.functional.cross_entropy(logits.mT, padded, reduction="none")
     each[outside] = 0
     return each.sum() / lengths.sum()
 
@@ -455,7 +461,9 @@ def anew_by_a_twin_from_a_copy(layer, x, real):
 
 
 def values_anew_by_a_twin(layer, x, real):
-    to_values, source, keys = copy.deepcopy(layer.to_values), 1 * x, layer.to_keys(x)
+    to_values = copy.deepcopy(layer.to_values)
+    source = 1 * x
+    keys = layer.to_keys(x)
     return lambda y: layer(y, (keys, to_values(source)), mask=real)
 
 

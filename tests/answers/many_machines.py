@@ -7,7 +7,8 @@ from companion.course import checks
 
 
 def right_seconds(n_bytes, bandwidths):
-    p, seconds = len(bandwidths), 0.0
+    p = len(bandwidths)
+    seconds = 0.0
     for _ in range(2 * (p - 1)):
         seconds += max(n_bytes / p / cable for cable in bandwidths)
     return seconds

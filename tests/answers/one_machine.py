@@ -130,7 +130,8 @@ def linear_without_exponential(queries, keys, values, directions):
 
 
 def counted_by_loops(t, d_model, n_heads, n_kv_heads, d_hidden):
-    d_head, total = Fraction(d_model, n_heads), 0
+    d_head = Fraction(d_model, n_heads)
+    total = 0
     for _ in range(n_heads):
         total += 2 * (2 * t * t * d_head) + 2 * (2 * t * d_model * d_head)
     for _ in range(n_kv_heads):
@@ -152,11 +153,13 @@ def by_log_sum_exp(largest, totals, outs):
 
 def by_logaddexp(largest, totals, outs):
     """One piece after the other, in log-space."""
-    log, result = torch.full_like(largest[0], -torch.inf), 0 * outs[0]
+    log = torch.full_like(largest[0], -torch.inf)
+    result = 0 * outs[0]
     for score, total, out in zip(largest, totals, outs, strict=True):
         new = torch.logaddexp(log, score + total.log())
         result = (log - new).exp() * result + (score - new).exp() * out
-        result, log = result.nan_to_num(), new
+        result = result.nan_to_num()
+        log = new
     return result
 
 
@@ -164,7 +167,9 @@ def running(start):
     """One piece after the other, with a largest score that begins somewhere."""
 
     def merge(largest, totals, outs):
-        top, total, out = torch.full_like(largest[0], start), 0, 0
+        top = torch.full_like(largest[0], start)
+        total = 0
+        out = 0
         for x, more, piece in zip(largest, totals, outs, strict=True):
             new = torch.maximum(top, x)
             total = total * (top - new).exp() + more * (x - new).exp()

@@ -45,7 +45,8 @@ def up_to_sixteen(h):
 
 def fixed(distance, n, most, factor=None, upper=None):
     """The exercise's own numbers kept."""
-    exact, away = n // 4, distance.abs()
+    exact = n // 4
+    away = distance.abs()
     begins = [exact * (factor or most / exact) ** (i / exact) for i in range(exact)]
     far = exact - 1 + sum((away >= begin).long() for begin in begins)
     return torch.where(away < exact, away, far) + (upper or n // 2) * (distance < 0)
@@ -72,7 +73,8 @@ def logarithmic(whole=torch.floor, span=lambda exact, most: most / exact, limit=
     """T5's rule by logarithms, with its usual slips."""
 
     def buckets(distance, n, most):
-        exact, away = n // 4, distance.abs()
+        exact = n // 4
+        away = distance.abs()
         part = (away.clamp(min=exact) / exact).log() / math.log(span(exact, most))
         far = exact + whole(exact * part).long()
         far = far.clamp(max=n // 2 - 1) if limit else far
@@ -82,7 +84,8 @@ def logarithmic(whole=torch.floor, span=lambda exact, most: most / exact, limit=
 
 
 def counted(distance, n, most, begun=torch.ge, last=False):
-    exact, away = n // 4, distance.abs()
+    exact = n // 4
+    away = distance.abs()
     begins = [*range(exact)]
     begins += [exact * (most / exact) ** (i / (exact - last)) for i in range(exact)]
     first = 1 if begun is torch.ge else 0
@@ -92,7 +95,8 @@ def counted(distance, n, most, begun=torch.ge, last=False):
 
 def one_by_one(distance, n, most):
     def bucket(d):
-        exact, away = n // 4, abs(d)
+        exact = n // 4
+        away = abs(d)
         far = exact + int(exact * math.log(max(away, exact) / exact, most / exact))
         return n // 2 * (d < 0) + (away if away < exact else min(far, n // 2 - 1))
 
@@ -101,7 +105,8 @@ def one_by_one(distance, n, most):
 
 
 def equally_wide(distance, n, most):
-    exact, away = n // 4, distance.abs()
+    exact = n // 4
+    away = distance.abs()
     far = exact + (away - exact) * exact // (most - exact)
     one = torch.where(away < exact, away, far).clamp(max=n // 2 - 1)
     return one + (distance < 0) * (n // 2)
@@ -228,7 +233,8 @@ def pair_by_pair(x, positions, n):
     rows = x.tolist()
     for row, position in zip(rows, positions.tolist(), strict=True):
         for i in range(0, n, 2):
-            angle, (a, b) = position * 10_000 ** (-i / n), row[i : i + 2]
+            angle = position * 10_000 ** (-i / n)
+            a, b = row[i : i + 2]
             row[i] = a * math.cos(angle) - b * math.sin(angle)
             row[i + 1] = a * math.sin(angle) + b * math.cos(angle)
     return torch.tensor(rows)
@@ -281,7 +287,8 @@ def searched(distance, n, most):
 
 
 def factor_by_factor(distance, n, most):
-    factor, begins = (most / (n // 4)) ** (4 / n), [*range(n // 4 + 1)]
+    factor = (most / (n // 4)) ** (4 / n)
+    begins = [*range(n // 4 + 1)]
     while len(begins) < n // 2:
         begins.append(begins[-1] * factor)
     found = (distance.abs()[..., None] >= torch.tensor(begins)).sum(-1) - 1

@@ -99,7 +99,8 @@ def serve(least=1, together=False, again=True, skip_first=False, over=0):
     """A loop over the states of rows, with the faults that are asked for."""
 
     def loop(admit, step, queue, n_rows):
-        answers, waiting = {}, list(range(len(queue)))
+        answers = {}
+        waiting = list(range(len(queue)))
         states = {row: None for row in range(n_rows)}
         while waiting or any(x is not None for x in states.values()):
             empty = [row for row, i in states.items() if i is None]
@@ -193,7 +194,8 @@ def recursive_blocks(n_shared, lengths, size):
 
 def int8_in_place(x):
     """In place, but in tensors of its own."""
-    numbers, scale = torch.empty_like(x, dtype=torch.int8), x.abs().amax(-1) / 127
+    numbers = torch.empty_like(x, dtype=torch.int8)
+    scale = x.abs().amax(-1) / 127
     numbers[...] = x.div(scale[..., None]).round_()
     return torch.einsum("...d,...->...d", numbers.float(), scale)
 
@@ -230,7 +232,9 @@ def taken_from(make_queue, take):
     """Serves what it takes from a queue, and appends to the prompts it was given."""
 
     def loop(admit, step, queue, n_rows):
-        waiting, answers, rows = make_queue(queue), [], {}
+        waiting = make_queue(queue)
+        answers = []
+        rows = {}
         while waiting or rows:
             for row in range(n_rows):
                 while row not in rows and waiting:
