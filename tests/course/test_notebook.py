@@ -118,10 +118,10 @@ def test_a_chapter_works_whatever_became_of_the_checkpoint(cache, spoil, capsys)
     assert before is None or cache.read_bytes() == before
 
 
-def weights(**changed):
-    """What a reader's own model might have learned, by its names, with changes."""
+def weights():
+    """What a reader's own model might have learned, by its names."""
     model = companion.GPT(TINY.config, torch.Generator().manual_seed(7))
-    return model.state_dict() | changed
+    return model.state_dict()
 
 
 def test_the_reader_s_own_model_comes_first_and_nothing_is_trained(cache, monkeypatch):
@@ -163,7 +163,7 @@ def test_a_file_of_the_reader_s_that_can_t_be_used_is_told_and_left(
     if changed is None:
         runs.MY_GPT.write_bytes(b"not a file of weights")
     else:
-        state = weights(**changed)
+        state = weights() | changed
         save_file({k: x for k, x in state.items() if x is not None}, runs.MY_GPT)
     before = runs.MY_GPT.read_bytes()
 
