@@ -4,7 +4,10 @@ import inspect
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
 
 import torch
 from IPython.display import Markdown, display
@@ -33,18 +36,33 @@ def show(thing: Callable) -> None:
     display(Markdown(f"```python\n{inspect.getsource(thing)}```"))
 
 
-def torchrun(module: str, n_processes: int) -> None:
-    """Runs a module in processes that can talk to each other; prints what it prints.
+def torchrun(program: str | Callable[[], None], n_processes: int) -> None:
+    """Runs a program in processes that can talk to each other; prints what it prints.
 
-    Each has one thread. Raises RuntimeError, with what it said, where one fails.
+    It is a module's name, or a function, of which each process gets the source alone:
+    what it needs, it imports itself. Each has one thread. Raises RuntimeError, with
+    what it said, where one fails.
     """
+    if isinstance(program, str):
+        run_in_processes(["-m", program], n_processes)
+        return
+
+    source = dedent(inspect.getsource(program))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.py"
+        path.write_text(f"{source}\n\n{program.__name__}()\n", "utf-8")
+        run_in_processes([str(path)], n_processes)
+
+
+def run_in_processes(program: list[str], n_processes: int) -> None:
+    """Runs what torch.distributed.run takes; prints what it prints. See `torchrun`."""
     command = [sys.executable, "-m", "torch.distributed.run"]
     # A free port of this machine, whatever its name is in the network.
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
     command += ["--local-addr", "127.0.0.1"]
     command += ["--nproc-per-node", str(n_processes)]
     result = subprocess.run(
-        [*command, "-m", module],
+        [*command, *program],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -41,6 +41,31 @@ def test_show_shows_the_source_as_code(monkeypatch):
     assert shown[0].data.endswith("```")
 
 
+def message():
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        dist.send(torch.tensor([7]), dst=1)
+    else:
+        arrived = torch.zeros(1, dtype=torch.long)
+        dist.recv(arrived, src=0)
+        print(arrived.tolist(), torch.get_num_threads())
+    dist.destroy_process_group()
+
+
+def needs_a_name_from_outside():
+    print(companion)
+
+
+def test_a_function_runs_in_processes_that_have_its_source_alone(capfd):
+    notebook.torchrun(message, n_processes=2)
+    assert capfd.readouterr().out == "[7] 1\n"
+    with pytest.raises(RuntimeError, match="name 'companion' is not defined"):
+        notebook.torchrun(needs_a_name_from_outside, n_processes=1)
+
+
 TINY = replace(
     companion.RECIPES["fast"],
     config=replace(companion.RECIPES["fast"].config, d_model=32, n_layers=1),
