@@ -174,8 +174,8 @@ def keys_and_values(layer, x):
 
 
 def right_once(layer, x, real):
-    kept = keys_and_values(layer, x)
-    return lambda y: layer(y, kept, mask=real)
+    pair = keys_and_values(layer, x)
+    return lambda y: layer(y, pair, mask=real)
 
 
 def cut(layer, features):
@@ -190,12 +190,12 @@ def by_whole(layer, x, real):
 
 
 def at_first_look(layer, x, real):
-    kept = []
+    pair = []
 
     def look(y):
-        if not kept:
-            kept.extend(keys_and_values(layer, x))
-        return layer(y, tuple(kept), mask=real)
+        if not pair:
+            pair.extend(keys_and_values(layer, x))
+        return layer(y, tuple(pair), mask=real)
 
     return look
 
@@ -213,8 +213,8 @@ def first_answer(layer, x, real):
 
 
 def by_ignoring(logits, targets, lengths):
-    kept = targets.masked_fill(~real(targets, lengths), -100)
-    return torch.nn.functional.cross_entropy(logits.mT, kept)
+    ignoring = targets.masked_fill(~real(targets, lengths), -100)
+    return torch.nn.functional.cross_entropy(logits.mT, ignoring)
 
 
 def looker(
@@ -255,10 +255,10 @@ def by_functional(layer, x, real):
 
 
 def joined_badly(layer, x, real):
-    kept = [cut(layer, part) for part in keys_and_values(layer, x)]
+    pair = [cut(layer, part) for part in keys_and_values(layer, x)]
 
     def look(y):
-        answers = layer.attend(cut(layer, layer.to_queries(y)), *kept, real)
+        answers = layer.attend(cut(layer, layer.to_queries(y)), *pair, real)
         return layer.to_output(answers.permute(0, 2, 3, 1).reshape(y.shape))
 
     return look
@@ -414,14 +414,14 @@ def by_sdpa(layer, x, real):
 def without_padding(layer, x, real):
     """Each text by itself, cut to its real tokens, and each target token, too."""
     lengths = real.sum(-1).flatten()
-    kept = [
+    pairs = [
         keys_and_values(layer, part[None, :n])
         for part, n in zip(x, lengths, strict=True)
     ]
 
     def look(y):
         rows = []
-        for text, pair in zip(y, kept, strict=True):
+        for text, pair in zip(y, pairs, strict=True):
             rows.append(
                 torch.cat([layer(token[None, None], pair) for token in text], 1)
             )
@@ -483,8 +483,8 @@ def anew_without_a_product(layer, x, real):
     parts = [copy.deepcopy(part) for part in (layer.to_keys, layer.to_values)]
 
     def look(y):
-        made = [(x[..., None, :] * z.weight).sum(-1) + z.bias for z in parts]
-        return layer(y, tuple(made), mask=real)
+        pair = [(x[..., None, :] * z.weight).sum(-1) + z.bias for z in parts]
+        return layer(y, tuple(pair), mask=real)
 
     return look
 

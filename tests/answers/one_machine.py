@@ -92,9 +92,9 @@ def linear_with(q=1, k=1, root=0.25):
     def answer(queries, keys, values, directions):
         d = queries.shape[-1]
         x, y = queries / d**root, keys / d**root
-        one = (x @ directions.T - q * x.square().sum(-1, keepdim=True) / 2).exp()
-        two = (y @ directions.T - k * y.square().sum(-1, keepdim=True) / 2).exp()
-        return one @ (two.T @ values) / (one @ two.sum(0))[:, None]
+        of_q = (x @ directions.T - q * x.square().sum(-1, keepdim=True) / 2).exp()
+        of_k = (y @ directions.T - k * y.square().sum(-1, keepdim=True) / 2).exp()
+        return of_q @ (of_k.T @ values) / (of_q @ of_k.sum(0))[:, None]
 
     return answer
 
@@ -183,8 +183,8 @@ def running(start):
 def merge_in_pairs(largest, totals, outs):
     def two(a, b):
         top = torch.maximum(a[0], b[0])
-        one, other = ((x[0] - top.clamp(min=-1e30)).exp() for x in (a, b))
-        return top, one * a[1] + other * b[1], one * a[2] + other * b[2]
+        of_a, of_b = ((x[0] - top.clamp(min=-1e30)).exp() for x in (a, b))
+        return top, of_a * a[1] + of_b * b[1], of_a * a[2] + of_b * b[2]
 
     _, total, out = reduce(two, zip(largest, totals, outs, strict=True))
     return out / (total + (total == 0))
@@ -242,8 +242,9 @@ def key_by_key(queries, keys, values, directions):
         return (x @ directions.T - x.square().sum(-1, keepdim=True) / 2).exp()
 
     table, total = 0, 0
-    for one, value in zip(features(keys), values, strict=True):
-        table, total = table + torch.outer(one, value), total + one
+    for feature, value in zip(features(keys), values, strict=True):
+        table = table + torch.outer(feature, value)
+        total = total + feature
     return torch.stack([(x @ table) / (x @ total) for x in features(queries)])
 
 

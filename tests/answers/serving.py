@@ -133,8 +133,8 @@ def serve(least=1, together=False, again=True, skip_first=False, over=0):
 
 
 def with_prompts(admit, step, queue, n_rows):
-    found = serve()(admit, step, queue, n_rows)
-    return [prompt + x for (prompt, _), x in zip(queue, found, strict=True)]
+    answers = serve()(admit, step, queue, n_rows)
+    return [prompt + x for (prompt, _), x in zip(queue, answers, strict=True)]
 
 
 def one_by_one(admit, step, queue, n_rows):
@@ -169,8 +169,8 @@ def in_another_order(key):
 
     def loop(admit, step, queue, n_rows):
         order = sorted(range(len(queue)), key=lambda i: key(i, queue[i][1]))
-        found = serve()(admit, step, [queue[i] for i in order], n_rows)
-        return [found[order.index(i)] for i in range(len(queue))]
+        answers = serve()(admit, step, [queue[i] for i in order], n_rows)
+        return [answers[order.index(i)] for i in range(len(queue))]
 
     return loop
 
@@ -294,8 +294,8 @@ RIGHT = [
     (checks.schedule, taken_from(deque, deque.popleft)),
     (checks.schedule, passed_on(lambda admit, prompt, row: admit((*prompt,), row))),
     (checks.schedule, lambda *case: map(iter, serve()(*case))),
-    (checks.schedule, lambda *case: [map(int, one) for one in serve()(*case)]),
-    (checks.schedule, lambda *case: [np.array(one) for one in serve()(*case)]),
+    (checks.schedule, lambda *case: [map(int, answer) for answer in serve()(*case)]),
+    (checks.schedule, lambda *case: [np.array(answer) for answer in serve()(*case)]),
     (checks.int8, int8_in_place),
     (checks.int8, int8_by_numpy),
     (checks.int8, int8_held(-127, 127, 127)),
