@@ -68,13 +68,14 @@ def interrupted_at(instant: int, *modules) -> Iterator[list[bool]]:
     modules begins, and where one that is built in returns to it.
     """
     files = {module.__file__ for module in modules}
-    passed, came = 0, []
+    n_passed = 0
+    came = []
 
     def look(frame, event, _):
-        nonlocal passed
+        nonlocal n_passed
         if event in ("call", "c_return") and frame.f_code.co_filename in files:
-            passed += 1
-            if passed == instant:
+            n_passed += 1
+            if n_passed == instant:
                 came.append(True)
                 signal.raise_signal(signal.SIGINT)
 
@@ -114,12 +115,14 @@ def llama(header: dict, tensors: dict[str, Tensor]):
         rows = x.reshape(n_heads, len(x) // n_heads // 2, 2, -1)
         return rows.swapaxes(1, 2).reshape(x.shape)
 
-    state = {"model.embed_tokens.weight": tensors["token_embd.weight"]}
-    state["lm_head.weight"] = tensors["token_embd.weight"]
-    state["model.norm.weight"] = tensors["output_norm.weight"]
+    state = {
+        "model.embed_tokens.weight": tensors["token_embd.weight"],
+        "lm_head.weight": tensors["token_embd.weight"],
+        "model.norm.weight": tensors["output_norm.weight"],
+    }
     for i in range(config.num_hidden_layers):
-        ours, theirs = f"blk.{i}.", f"model.layers.{i}."
-        for one, other in (
+        block, layer = f"blk.{i}.", f"model.layers.{i}."
+        for name_in_file, name in (
             ("attn_norm", "input_layernorm"),
             ("ffn_norm", "post_attention_layernorm"),
             ("attn_v", "self_attn.v_proj"),
@@ -128,10 +131,13 @@ def llama(header: dict, tensors: dict[str, Tensor]):
             ("ffn_up", "mlp.up_proj"),
             ("ffn_down", "mlp.down_proj"),
         ):
-            state[f"{theirs}{other}.weight"] = tensors[f"{ours}{one}.weight"]
-        for one, other, n in (("q", "q_proj", heads), ("k", "k_proj", kv_heads)):
-            turned = halves(tensors[f"{ours}attn_{one}.weight"], n)
-            state[f"{theirs}self_attn.{other}.weight"] = turned
+            state[f"{layer}{name}.weight"] = tensors[f"{block}{name_in_file}.weight"]
+        for name_in_file, name, n in (
+            ("attn_q", "self_attn.q_proj", heads),
+            ("attn_k", "self_attn.k_proj", kv_heads),
+        ):
+            turned = halves(tensors[f"{block}{name_in_file}.weight"], n)
+            state[f"{layer}{name}.weight"] = turned
     model.load_state_dict(state, assign=True)
     model.model.rotary_emb = type(model.model.rotary_emb)(config)  # it had no numbers
     return model.eval()
@@ -139,20 +145,20 @@ def llama(header: dict, tensors: dict[str, Tensor]):
 
 def without_network() -> list[str]:
     """What runs a command cut off from all networks, where that can be had."""
-    inside = ["unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    command = ["unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
     try:
-        can = subprocess.run([*inside, "true"], capture_output=True).returncode == 0
+        can = subprocess.run([*command, "true"], capture_output=True).returncode == 0
     except OSError:
         can = False
-    return inside if can else []
+    return command if can else []
 
 
-def torchrun(n: int, *what: str, limit: float = 150) -> subprocess.CompletedProcess:
+def torchrun(n: int, *words: str, limit: float = 150) -> subprocess.CompletedProcess:
     """Run a module or a script in n processes, and not longer than `limit` seconds."""
-    words = "-m torch.distributed.run --rdzv-backend c10d --local-addr 127.0.0.1"
-    words += f" --rdzv-endpoint 127.0.0.1:0 --nproc-per-node {n}"
+    launcher = "-m torch.distributed.run --rdzv-backend c10d --local-addr 127.0.0.1"
+    launcher += f" --rdzv-endpoint 127.0.0.1:0 --nproc-per-node {n}"
     return subprocess.run(
-        [*without_network(), sys.executable, *words.split(), *what],
+        [*without_network(), sys.executable, *launcher.split(), *words],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -162,8 +168,11 @@ def torchrun(n: int, *what: str, limit: float = 150) -> subprocess.CompletedProc
 
 def enter(rank: int, n: int, port: int, function, args: tuple) -> None:
     """Call a function where the environment is as torchrun would have it."""
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_RANK": str(rank)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ["RANK"] = str(rank)
+    os.environ["LOCAL_RANK"] = str(rank)
+    os.environ["WORLD_SIZE"] = str(n)
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
+    os.environ["MASTER_PORT"] = str(port)
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     torch.set_num_threads(1)
     function(*args)
@@ -175,5 +184,5 @@ def together(n: int, function, *args) -> None:
     Raises what the first that fails raises, and ends the others.
     """
     store = dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=60), False)
-    how = "forkserver" if FORK else "spawn"
-    start_processes(enter, (n, store.port, function, args), n, start_method=how)
+    method = "forkserver" if FORK else "spawn"
+    start_processes(enter, (n, store.port, function, args), n, start_method=method)

@@ -58,11 +58,15 @@ def unscaled_largest(query, keys, values):
 
 def in_one_pass(query, keys, values):
     """The largest score so far, and what was summed before it is made smaller."""
-    largest, total, taken = -math.inf, 0, [0] * len(values[0])
+    largest = -math.inf
+    total = 0
+    taken = [0] * len(values[0])
     for key, value in zip(keys, values, strict=True):
         score = sum(map(math.prod, zip(query, key, strict=True))) / len(query) ** 0.5
-        old, largest = largest, max(largest, score)
-        shrink, term = math.exp(old - largest), math.exp(score - largest)
+        old = largest
+        largest = max(largest, score)
+        shrink = math.exp(old - largest)
+        term = math.exp(score - largest)
         total = total * shrink + term
         taken = [a * shrink + term * b for a, b in zip(taken, value, strict=True)]
     return tuple(a / total for a in taken)
@@ -111,7 +115,8 @@ def total(x, axis=-1):
 
 
 def by_rates(weights, g):
-    n, gradient = weights.shape[1], torch.zeros_like(weights)
+    n = weights.shape[1]
+    gradient = torch.zeros_like(weights)
     for row, w in enumerate(weights):
         for i in range(n):
             for j in range(n):

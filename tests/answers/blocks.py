@@ -93,7 +93,7 @@ RIGHT = [
     (
         checks.channel_norm,
         lambda x, g, b, eps: torch.stack(
-            [layer_norm(one.T, [len(g)], g, b, eps).T for one in x]
+            [layer_norm(text.T, [len(g)], g, b, eps).T for text in x]
         ),
     ),
     (checks.swiglu, lambda x, up, gate, down: (silu(x @ gate) * (x @ up)) @ down),

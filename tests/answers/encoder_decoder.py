@@ -57,7 +57,8 @@ def at_the_end(answers, begin):
 
 def from_zeros(answers, begin):
     result = torch.zeros(answers.shape)
-    result[:, 0], result[:, 1:] = begin, answers[:, :-1]
+    result[:, 0] = begin
+    result[:, 1:] = answers[:, :-1]
     return result
 
 
@@ -173,8 +174,8 @@ def keys_and_values(layer, x):
 
 
 def right_once(layer, x, real):
-    kept = keys_and_values(layer, x)
-    return lambda y: layer(y, kept, mask=real)
+    pair = keys_and_values(layer, x)
+    return lambda y: layer(y, pair, mask=real)
 
 
 def cut(layer, features):
@@ -189,30 +190,31 @@ def by_whole(layer, x, real):
 
 
 def at_first_look(layer, x, real):
-    kept = []
+    pair = []
 
     def look(y):
-        if not kept:
-            kept.extend(keys_and_values(layer, x))
-        return layer(y, tuple(kept), mask=real)
+        if not pair:
+            pair.extend(keys_and_values(layer, x))
+        return layer(y, tuple(pair), mask=real)
 
     return look
 
 
 def first_answer(layer, x, real):
-    kept, found = keys_and_values(layer, x), {}
+    pair = keys_and_values(layer, x)
+    answers = {}
 
     def look(y):
-        if y.shape not in found:
-            found[y.shape] = layer(y, kept, mask=real)
-        return found[y.shape]
+        if y.shape not in answers:
+            answers[y.shape] = layer(y, pair, mask=real)
+        return answers[y.shape]
 
     return look
 
 
 def by_ignoring(logits, targets, lengths):
-    kept = targets.masked_fill(~real(targets, lengths), -100)
-    return torch.nn.functional.cross_entropy(logits.mT, kept)
+    ignoring = targets.masked_fill(~real(targets, lengths), -100)
+    return torch.nn.functional.cross_entropy(logits.mT, ignoring)
 
 
 def looker(
@@ -253,10 +255,10 @@ def by_functional(layer, x, real):
 
 
 def joined_badly(layer, x, real):
-    kept = [cut(layer, part) for part in keys_and_values(layer, x)]
+    pair = [cut(layer, part) for part in keys_and_values(layer, x)]
 
     def look(y):
-        answers = layer.attend(cut(layer, layer.to_queries(y)), *kept, real)
+        answers = layer.attend(cut(layer, layer.to_queries(y)), *pair, real)
         return layer.to_output(answers.permute(0, 2, 3, 1).reshape(y.shape))
 
     return look
@@ -273,13 +275,14 @@ def head_by_head(layer, x, real):
     keys, values = layer.to_keys(x), layer.to_values(x)
 
     def look(y):
-        queries, found = layer.to_queries(y), []
+        queries = layer.to_queries(y)
+        outs = []
         for i in range(layer.n_heads):
-            one = slice(i * layer.d_head, (i + 1) * layer.d_head)
-            scores = torch.einsum("btd,bsd->bts", queries[..., one], keys[..., one])
+            head = slice(i * layer.d_head, (i + 1) * layer.d_head)
+            scores = torch.einsum("btd,bsd->bts", queries[..., head], keys[..., head])
             scores = (scores / layer.d_head**0.5).masked_fill(~real[:, 0], -torch.inf)
-            found.append(scores.softmax(-1) @ values[..., one])
-        return layer.to_output(torch.cat(found, -1))
+            outs.append(scores.softmax(-1) @ values[..., head])
+        return layer.to_output(torch.cat(outs, -1))
 
     return look
 
@@ -314,26 +317,28 @@ def half_kept(layer, x, real):
 
 class Looker:
     def __init__(self, layer, x, real):
-        self.layer, self.kept, self.real = layer, keys_and_values(layer, x), real
+        self.layer = layer
+        self.keys_and_values = keys_and_values(layer, x)
+        self.real = real
 
     def __call__(self, y):
-        return self.layer(y, self.kept, mask=self.real)
+        return self.layer(y, self.keys_and_values, mask=self.real)
 
 
-def by_parts(queries=None, keys=None, form="(h d)", **size):
+def by_parts(queries=None, keys=None, form="(h d)", d=None):
     """Attention by hand, where a matrix is left out or the heads are cut otherwise."""
 
     def read(layer, x, real):
-        sizes = size or {"h": layer.n_heads}
-
         def parted(z):
-            return rearrange(z, f"b t {form} -> b h t d", **sizes)
+            if d is None:
+                return rearrange(z, f"b t {form} -> b h t d", h=layer.n_heads)
+            return rearrange(z, f"b t {form} -> b h t d", d=d)
 
-        kept = parted((keys or layer.to_keys)(x)), parted(layer.to_values(x))
+        pair = parted((keys or layer.to_keys)(x)), parted(layer.to_values(x))
 
         def look(y):
             asking = parted((queries or layer.to_queries)(y))
-            answers = companion.attention(asking, *kept, real)
+            answers = companion.attention(asking, *pair, real)
             return layer.to_output(rearrange(answers, "b h t d -> b t (h d)"))
 
         return look
@@ -367,9 +372,10 @@ def soft_by_a_table(targets, d_vocab, smoothing):
 
 def padded_in_place(logits, targets, lengths):
     """In place, but on tensors of its own."""
-    wanted, outside = targets.clone(), ~real(targets, lengths)
-    wanted[outside] = 0
-    each = torch.nn.functional.cross_entropy(logits.mT, wanted, reduction="none")
+    padded = targets.clone()
+    outside = ~real(targets, lengths)
+    padded[outside] = 0
+    each = torch.nn.functional.cross_entropy(logits.mT, padded, reduction="none")
     each[outside] = 0
     return each.sum() / lengths.sum()
 
@@ -408,14 +414,14 @@ def by_sdpa(layer, x, real):
 def without_padding(layer, x, real):
     """Each text by itself, cut to its real tokens, and each target token, too."""
     lengths = real.sum(-1).flatten()
-    kept = [
+    pairs = [
         keys_and_values(layer, part[None, :n])
         for part, n in zip(x, lengths, strict=True)
     ]
 
     def look(y):
         rows = []
-        for text, pair in zip(y, kept, strict=True):
+        for text, pair in zip(y, pairs, strict=True):
             rows.append(
                 torch.cat([layer(token[None, None], pair) for token in text], 1)
             )
@@ -455,7 +461,9 @@ def anew_by_a_twin_from_a_copy(layer, x, real):
 
 
 def values_anew_by_a_twin(layer, x, real):
-    to_values, source, keys = copy.deepcopy(layer.to_values), 1 * x, layer.to_keys(x)
+    to_values = copy.deepcopy(layer.to_values)
+    source = 1 * x
+    keys = layer.to_keys(x)
     return lambda y: layer(y, (keys, to_values(source)), mask=real)
 
 
@@ -475,8 +483,8 @@ def anew_without_a_product(layer, x, real):
     parts = [copy.deepcopy(part) for part in (layer.to_keys, layer.to_values)]
 
     def look(y):
-        made = [(x[..., None, :] * z.weight).sum(-1) + z.bias for z in parts]
-        return layer(y, tuple(made), mask=real)
+        pair = [(x[..., None, :] * z.weight).sum(-1) + z.bias for z in parts]
+        return layer(y, tuple(pair), mask=real)
 
     return look
 

@@ -94,14 +94,15 @@ def choice_by_numpy(logs, by_length):
 
 def choice_by_products(logs, by_length):
     """The probability of the whole, or its geometric mean."""
-    best, at = -1.0, None
+    best = -1.0
+    place = None
     for i, x in enumerate(logs):
         probability = math.prod(map(math.exp, x))
         if by_length:
             probability **= 1 / len(x)
         if probability > best:
-            best, at = probability, i
-    return at
+            best, place = probability, i
+    return place
 
 
 def by(score):

@@ -302,8 +302,8 @@ def spoken(step, questions, n_new):
     answers = []
     last = []
     for question in questions:
-        for asked in last + question:
-            token, kept = step([asked], kept)
+        for new in last + question:
+            token, kept = step([new], kept)
         answers.append([token])
         for _ in range(n_new - 1):
             token, kept = step([token], kept)

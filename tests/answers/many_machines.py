@@ -7,7 +7,8 @@ from companion.course import checks
 
 
 def right_seconds(n_bytes, bandwidths):
-    p, seconds = len(bandwidths), 0.0
+    p = len(bandwidths)
+    seconds = 0.0
     for _ in range(2 * (p - 1)):
         seconds += max(n_bytes / p / cable for cable in bandwidths)
     return seconds
@@ -17,10 +18,9 @@ def right_columns(W_Q, W_K, n_heads, n_kv_heads, rank, p):
     d_head = W_Q.shape[1] // n_heads
     queries, keys = W_Q.split(d_head, 1), W_K.split(d_head, 1)
     own = torch.arange(n_heads).chunk(p)[rank].tolist()
-    asked = sorted({head // (n_heads // n_kv_heads) for head in own})
-    return torch.cat([queries[i] for i in own], 1), torch.cat(
-        [keys[i] for i in asked], 1
-    )
+    needed = sorted({head // (n_heads // n_kv_heads) for head in own})
+    own_queries = torch.cat([queries[i] for i in own], 1)
+    return own_queries, torch.cat([keys[i] for i in needed], 1)
 
 
 def columns(keys):
@@ -42,9 +42,9 @@ def by_index(W_Q, W_K, n_heads, n_kv_heads, rank, p):
     d = W_Q.shape[1] // n_heads
     heads = torch.arange(rank * n_heads // p, (rank + 1) * n_heads // p)
     keys = (heads // (n_heads // n_kv_heads)).unique()
-    one = torch.arange(d)
+    columns_of_head = torch.arange(d)
     return [
-        matrix[:, (own[:, None] * d + one).flatten()]
+        matrix[:, (own[:, None] * d + columns_of_head).flatten()]
         for matrix, own in ((W_Q, heads), (W_K, keys))
     ]
 
@@ -59,11 +59,11 @@ def by_repeating(W_Q, W_K, n_heads, n_kv_heads, rank, p):
 
 
 def key_heads(heads):
-    """Its own queries, and those `heads(asked, n_kv_heads, rank, p)` of keys."""
+    """Its own queries, and those `heads(needed, n_kv_heads, rank, p)` of keys."""
 
     def keys(W_K, h, n, rank, p):
-        asked = [i * n // h for i in range(rank * h // p, (rank + 1) * h // p)]
-        own = heads(asked, n, rank, p)
+        needed = [i * n // h for i in range(rank * h // p, (rank + 1) * h // p)]
+        own = heads(needed, n, rank, p)
         return torch.cat([W_K.split(W_K.shape[1] // n, 1)[i] for i in own], 1)
 
     return columns(keys)
@@ -71,35 +71,35 @@ def key_heads(heads):
 
 def bias_element_by_element(xs, weights, bias):
     """Each rank adds some elements of the bias."""
-    found = products(xs, weights, bias)
+    partial = products(xs, weights, bias)
     for i in range(len(bias)):
-        found[i % len(xs)][:, i] += bias[i]
-    return found
+        partial[i % len(xs)][:, i] += bias[i]
+    return partial
 
 
 def emptied(xs, weights, bias):
-    found = [xs.pop(0) @ weights.pop(0) + bias]
+    partial = [xs.pop(0) @ weights.pop(0) + bias]
     while xs:
-        found.append(xs.pop() @ weights.pop())
-    return found[:1] + found[:0:-1]
+        partial.append(xs.pop() @ weights.pop())
+    return partial[:1] + partial[:0:-1]
 
 
 def bias_where(largest):
     """The bias goes to the rank that is the largest, which no rank can know."""
 
     def answer(xs, weights, bias):
-        found = products(xs, weights, bias)
-        sizes = [largest(x, y) for x, y in zip(xs, found, strict=True)]
-        found[sizes.index(max(sizes))] += bias
-        return found
+        partial = products(xs, weights, bias)
+        sizes = [largest(x, y) for x, y in zip(xs, partial, strict=True)]
+        partial[sizes.index(max(sizes))] += bias
+        return partial
 
     return answer
 
 
 def shared_by_size(xs, weights, bias):
     sizes = [x.norm() for x in xs]
-    found = products(xs, weights, bias)
-    return [y + bias * n / sum(sizes) for y, n in zip(found, sizes, strict=True)]
+    partial = products(xs, weights, bias)
+    return [y + bias * n / sum(sizes) for y, n in zip(partial, sizes, strict=True)]
 
 
 def recursive_pieces(p):
@@ -125,7 +125,7 @@ RIGHT = [
     (checks.ring_seconds, right_seconds),
     (
         checks.ring_seconds,
-        lambda n, found: torch.tensor(2 * (1 - 1 / len(found)) * n / min(found)),
+        lambda n, cables: torch.tensor(2 * (1 - 1 / len(cables)) * n / min(cables)),
     ),
     (checks.columns, right_columns),
     (checks.columns, lambda *case: [*right_columns(*case)]),
@@ -154,13 +154,13 @@ WRONG = [
         ),
         "n_kv_heads // p heads of keys, or one",
     ),
-    (checks.columns, key_heads(lambda asked, *_: asked[:1]), "first query asks"),
-    (checks.columns, key_heads(lambda asked, *_: asked[-1:]), "last query asks"),
-    (checks.columns, key_heads(lambda asked, *_: asked), "is kept once"),
+    (checks.columns, key_heads(lambda needed, *_: needed[:1]), "first query asks"),
+    (checks.columns, key_heads(lambda needed, *_: needed[-1:]), "last query asks"),
+    (checks.columns, key_heads(lambda needed, *_: needed), "is kept once"),
     (
         checks.columns,
         key_heads(
-            lambda asked, n, r, p: (
+            lambda needed, n, r, p: (
                 [r // (p // n)] if p >= n else range(r * (n // p), (r + 1) * (n // p))
             )
         ),
@@ -169,7 +169,7 @@ WRONG = [
     (
         checks.columns,
         key_heads(
-            lambda asked, n, r, p: range(
+            lambda needed, n, r, p: range(
                 k := min(r * n // p, n - -(-n // p)), k + -(-n // p)
             )
         ),
@@ -256,35 +256,35 @@ WRONG = [
     ),
     (
         checks.ring_seconds,
-        lambda n, found: right_seconds(n, found) * min(found) / max(found),
+        lambda n, cables: right_seconds(n, cables) * min(cables) / max(cables),
         "the fastest cable",
     ),
     (
         checks.ring_seconds,
-        lambda n, found: right_seconds(n, found) / 2,
+        lambda n, cables: right_seconds(n, cables) / 2,
         "the sums go round",
     ),
-    (checks.ring_seconds, lambda n, found: 2 * n / min(found), "2 p turns"),
+    (checks.ring_seconds, lambda n, cables: 2 * n / min(cables), "2 p turns"),
     (
         checks.ring_seconds,
-        lambda n, found: 2 * (len(found) - 1) * n / min(found),
+        lambda n, cables: 2 * (len(cables) - 1) * n / min(cables),
         "a message is a part",
     ),
-    (checks.ring_seconds, lambda n, found: n / min(found), "n_bytes once through"),
+    (checks.ring_seconds, lambda n, cables: n / min(cables), "n_bytes once through"),
     (
         checks.ring_seconds,
-        lambda n, found: sum(
-            2 * (len(found) - 1) / len(found) * n / cable for cable in found
+        lambda n, cables: sum(
+            2 * (len(cables) - 1) / len(cables) * n / cable for cable in cables
         ),
         "all send at once",
     ),
     (
         checks.ring_seconds,
-        lambda n, found: 2 * (len(found) - 1) / len(found) * n / found[0],
+        lambda n, cables: 2 * (len(cables) - 1) / len(cables) * n / cables[0],
         "rank 0's cable alone",
     ),
-    (checks.ring_seconds, lambda n, found: n / len(found) / min(found), "one turn"),
-    (checks.ring_seconds, lambda n, found: print(n), "is there a `return`"),
+    (checks.ring_seconds, lambda n, cables: n / len(cables) / min(cables), "one turn"),
+    (checks.ring_seconds, lambda n, cables: print(n), "is there a `return`"),
     (
         checks.parts,
         lambda xs, ws, bias: [y + bias for y in products(xs, ws, bias)],
@@ -300,7 +300,7 @@ WRONG = [
     ),
     (
         checks.ring_seconds,
-        lambda n, found: right_seconds(n, found) * min(found) / min(found[:-1]),
+        lambda n, cables: right_seconds(n, cables) * min(cables) / min(cables[:-1]),
         "the last rank's cable counts too",
     ),
     (checks.parts, lambda *case: sum(right_parts(*case)), "give a list"),
@@ -403,7 +403,7 @@ WRONG = [
     ),
     (
         checks.columns,
-        lambda Q, K, *how: [x.T for x in right_columns(Q.T, K.T, *how)],
+        lambda Q, K, *rest: [x.T for x in right_columns(Q.T, K.T, *rest)],
         "these are rows",
     ),
     (checks.columns, lambda *case: right_columns(*case)[::-1], "first the queries'"),

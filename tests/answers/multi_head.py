@@ -41,9 +41,9 @@ def counted_by_head(d_model, n_heads, d_head, bias):
 
 
 def counted_by_building(d_model, n_heads, d_head, bias):
-    made = n_heads * d_head
-    layers = [torch.nn.Linear(d_model, made, bias) for _ in range(3)]
-    layers.append(torch.nn.Linear(made, d_model, bias))
+    d_heads = n_heads * d_head
+    layers = [torch.nn.Linear(d_model, d_heads, bias) for _ in range(3)]
+    layers.append(torch.nn.Linear(d_heads, d_model, bias))
     return sum(p.numel() for layer in layers for p in layer.parameters())
 
 

@@ -92,9 +92,9 @@ def linear_with(q=1, k=1, root=0.25):
     def answer(queries, keys, values, directions):
         d = queries.shape[-1]
         x, y = queries / d**root, keys / d**root
-        one = (x @ directions.T - q * x.square().sum(-1, keepdim=True) / 2).exp()
-        two = (y @ directions.T - k * y.square().sum(-1, keepdim=True) / 2).exp()
-        return one @ (two.T @ values) / (one @ two.sum(0))[:, None]
+        of_q = (x @ directions.T - q * x.square().sum(-1, keepdim=True) / 2).exp()
+        of_k = (y @ directions.T - k * y.square().sum(-1, keepdim=True) / 2).exp()
+        return of_q @ (of_k.T @ values) / (of_q @ of_k.sum(0))[:, None]
 
     return answer
 
@@ -130,7 +130,8 @@ def linear_without_exponential(queries, keys, values, directions):
 
 
 def counted_by_loops(t, d_model, n_heads, n_kv_heads, d_hidden):
-    d_head, total = Fraction(d_model, n_heads), 0
+    d_head = Fraction(d_model, n_heads)
+    total = 0
     for _ in range(n_heads):
         total += 2 * (2 * t * t * d_head) + 2 * (2 * t * d_model * d_head)
     for _ in range(n_kv_heads):
@@ -152,11 +153,13 @@ def by_log_sum_exp(largest, totals, outs):
 
 def by_logaddexp(largest, totals, outs):
     """One piece after the other, in log-space."""
-    log, result = torch.full_like(largest[0], -torch.inf), 0 * outs[0]
+    log = torch.full_like(largest[0], -torch.inf)
+    result = 0 * outs[0]
     for score, total, out in zip(largest, totals, outs, strict=True):
         new = torch.logaddexp(log, score + total.log())
         result = (log - new).exp() * result + (score - new).exp() * out
-        result, log = result.nan_to_num(), new
+        result = result.nan_to_num()
+        log = new
     return result
 
 
@@ -164,7 +167,9 @@ def running(start):
     """One piece after the other, with a largest score that begins somewhere."""
 
     def merge(largest, totals, outs):
-        top, total, out = torch.full_like(largest[0], start), 0, 0
+        top = torch.full_like(largest[0], start)
+        total = 0
+        out = 0
         for x, more, piece in zip(largest, totals, outs, strict=True):
             new = torch.maximum(top, x)
             total = total * (top - new).exp() + more * (x - new).exp()
@@ -178,8 +183,8 @@ def running(start):
 def merge_in_pairs(largest, totals, outs):
     def two(a, b):
         top = torch.maximum(a[0], b[0])
-        one, other = ((x[0] - top.clamp(min=-1e30)).exp() for x in (a, b))
-        return top, one * a[1] + other * b[1], one * a[2] + other * b[2]
+        of_a, of_b = ((x[0] - top.clamp(min=-1e30)).exp() for x in (a, b))
+        return top, of_a * a[1] + of_b * b[1], of_a * a[2] + of_b * b[2]
 
     _, total, out = reduce(two, zip(largest, totals, outs, strict=True))
     return out / (total + (total == 0))
@@ -237,8 +242,9 @@ def key_by_key(queries, keys, values, directions):
         return (x @ directions.T - x.square().sum(-1, keepdim=True) / 2).exp()
 
     table, total = 0, 0
-    for one, value in zip(features(keys), values, strict=True):
-        table, total = table + torch.outer(one, value), total + one
+    for feature, value in zip(features(keys), values, strict=True):
+        table = table + torch.outer(feature, value)
+        total = total + feature
     return torch.stack([(x @ table) / (x @ total) for x in features(queries)])
 
 

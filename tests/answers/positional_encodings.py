@@ -45,7 +45,8 @@ def up_to_sixteen(h):
 
 def fixed(distance, n, most, factor=None, upper=None):
     """The exercise's own numbers kept."""
-    exact, away = n // 4, distance.abs()
+    exact = n // 4
+    away = distance.abs()
     begins = [exact * (factor or most / exact) ** (i / exact) for i in range(exact)]
     far = exact - 1 + sum((away >= begin).long() for begin in begins)
     return torch.where(away < exact, away, far) + (upper or n // 2) * (distance < 0)
@@ -72,7 +73,8 @@ def logarithmic(whole=torch.floor, span=lambda exact, most: most / exact, limit=
     """T5's rule by logarithms, with its usual slips."""
 
     def buckets(distance, n, most):
-        exact, away = n // 4, distance.abs()
+        exact = n // 4
+        away = distance.abs()
         part = (away.clamp(min=exact) / exact).log() / math.log(span(exact, most))
         far = exact + whole(exact * part).long()
         far = far.clamp(max=n // 2 - 1) if limit else far
@@ -82,17 +84,19 @@ def logarithmic(whole=torch.floor, span=lambda exact, most: most / exact, limit=
 
 
 def counted(distance, n, most, begun=torch.ge, last=False):
-    exact, away = n // 4, distance.abs()
+    exact = n // 4
+    away = distance.abs()
     begins = [*range(exact)]
     begins += [exact * (most / exact) ** (i / (exact - last)) for i in range(exact)]
     first = 1 if begun is torch.ge else 0
-    found = sum(begun(away, begin).long() for begin in begins[first:])
-    return found + n // 2 * (distance < 0)
+    bucket = sum(begun(away, begin).long() for begin in begins[first:])
+    return bucket + n // 2 * (distance < 0)
 
 
 def one_by_one(distance, n, most):
     def bucket(d):
-        exact, away = n // 4, abs(d)
+        exact = n // 4
+        away = abs(d)
         far = exact + int(exact * math.log(max(away, exact) / exact, most / exact))
         return n // 2 * (d < 0) + (away if away < exact else min(far, n // 2 - 1))
 
@@ -101,10 +105,11 @@ def one_by_one(distance, n, most):
 
 
 def equally_wide(distance, n, most):
-    exact, away = n // 4, distance.abs()
+    exact = n // 4
+    away = distance.abs()
     far = exact + (away - exact) * exact // (most - exact)
-    one = torch.where(away < exact, away, far).clamp(max=n // 2 - 1)
-    return one + (distance < 0) * (n // 2)
+    bucket = torch.where(away < exact, away, far).clamp(max=n // 2 - 1)
+    return bucket + (distance < 0) * (n // 2)
 
 
 def complex_product(x, positions):
@@ -186,9 +191,9 @@ def appended(h):
     power = 1
     while 2 * power <= h:
         power *= 2
-    found = [2 ** (-8 * (i + 1) / power) for i in range(power)]
-    found += [2 ** (-8 * (2 * i + 1) / (2 * power)) for i in range(h - power)]
-    return torch.tensor(found)
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    slopes += [2 ** (-8 * (2 * i + 1) / (2 * power)) for i in range(h - power)]
+    return torch.tensor(slopes)
 
 
 def from_nothing(x, positions, n):
@@ -228,7 +233,8 @@ def pair_by_pair(x, positions, n):
     rows = x.tolist()
     for row, position in zip(rows, positions.tolist(), strict=True):
         for i in range(0, n, 2):
-            angle, (a, b) = position * 10_000 ** (-i / n), row[i : i + 2]
+            angle = position * 10_000 ** (-i / n)
+            a, b = row[i : i + 2]
             row[i] = a * math.cos(angle) - b * math.sin(angle)
             row[i + 1] = a * math.sin(angle) + b * math.cos(angle)
     return torch.tensor(rows)
@@ -264,8 +270,8 @@ def begun(begins, exact=4, away=torch.abs, below=torch.lt):
     def buckets(distance, n, most):
         few = n // exact
         starts = [*range(few), *(begins(few, most, i) for i in range(few))]
-        found = sum((away(distance) >= start).long() for start in starts) - 1
-        return found + n // 2 * below(distance, 0)
+        bucket = sum((away(distance) >= start).long() for start in starts) - 1
+        return bucket + n // 2 * below(distance, 0)
 
     return buckets
 
@@ -276,17 +282,18 @@ def growing(exact, most, i):
 
 def searched(distance, n, most):
     ends = [*range(1, n // 4), *(growing(n // 4, most, i) for i in range(n // 4))]
-    found = torch.bucketize(distance.abs(), torch.tensor(ends), right=True)
-    return found.where(distance >= 0, found + n // 2)
+    bucket = torch.bucketize(distance.abs(), torch.tensor(ends), right=True)
+    return bucket.where(distance >= 0, bucket + n // 2)
 
 
 def factor_by_factor(distance, n, most):
-    factor, begins = (most / (n // 4)) ** (4 / n), [*range(n // 4 + 1)]
+    factor = (most / (n // 4)) ** (4 / n)
+    begins = [*range(n // 4 + 1)]
     while len(begins) < n // 2:
         begins.append(begins[-1] * factor)
-    found = (distance.abs()[..., None] >= torch.tensor(begins)).sum(-1) - 1
-    found[distance < 0] += n // 2
-    return found
+    bucket = (distance.abs()[..., None] >= torch.tensor(begins)).sum(-1) - 1
+    bucket[distance < 0] += n // 2
+    return bucket
 
 
 def negative(distance, n, most):
@@ -304,27 +311,27 @@ def my_induction_scores(weights, tokens):
 def looped_induction_scores(weights, tokens):
     scores = []
     for head in weights.tolist():
-        found = []
+        sums = []
         for t, row in enumerate(head):
             places = [s for s in range(1, t + 1) if tokens[s - 1] == tokens[t]]
             if places:
-                found.append(sum(row[s] for s in places))
-        scores.append(sum(found) / len(found))
+                sums.append(sum(row[s] for s in places))
+        scores.append(sum(sums) / len(sums))
     return torch.tensor(scores)
 
 
 def shifted_induction_scores(weights, tokens):
     copies = (tokens[:, None] == tokens).tril(-1)  # key s is an earlier copy of t
     right = torch.nn.functional.pad(copies[:, :-1], (1, 0))
-    asked = copies.any(-1)
-    return torch.einsum("hts,ts->h", weights, right.float()) / asked.sum()
+    has_a_copy = copies.any(-1)
+    return torch.einsum("hts,ts->h", weights, right.float()) / has_a_copy.sum()
 
 
-def induction(where, reduce=None):
-    """Scores on the keys that `where(copies)` chooses, copies (t s) of each token."""
+def induction(choose, reduce=None):
+    """Scores on the keys that `choose(copies)` chooses, copies (t s) of each token."""
 
     def scores(weights, tokens):
-        right = where(tokens[:, None] == tokens)
+        right = choose(tokens[:, None] == tokens)
         if reduce:
             return reduce(weights, right)
         return (weights * right).sum(-1)[:, right.any(-1)].mean(-1)
@@ -360,8 +367,8 @@ def asked(weights, tokens):
 def counted_induction_scores(weights, tokens):
     scores = []
     for sums in asked(weights, tokens)[0]:
-        found = [x for x in sums.tolist() if x]
-        scores.append(sum(found) / max(len(found), 1))
+        nonzero = [x for x in sums.tolist() if x]
+        scores.append(sum(nonzero) / max(len(nonzero), 1))
     return torch.tensor(scores)
 
 
@@ -493,8 +500,8 @@ WRONG = [
         "a fence post",
     ),
     (checks.buckets, lambda d, n, most: counted(d, n, most, last=True), "a fence post"),
-    (checks.buckets, begun(lambda *where: int(growing(*where))), "round it down"),
-    (checks.buckets, begun(lambda *where: round(growing(*where))), "don't round it"),
+    (checks.buckets, begun(lambda *case: int(growing(*case))), "round it down"),
+    (checks.buckets, begun(lambda *case: round(growing(*case))), "don't round it"),
     (checks.buckets, begun(lambda e, m, i: growing(e, m, i + 1)), "steps from 0"),
     (
         checks.buckets,

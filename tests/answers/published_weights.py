@@ -96,7 +96,8 @@ def in_words(messages, encode, start, end):
 def switched_on(messages, encode, start, end):
     ids = right_chat([], encode, start, end)
     for who, text in reversed(messages):
-        inside, special = [], {"<|im_start|>": [start], "<|im_end|>": [end]}
+        inside = []
+        special = {"<|im_start|>": [start], "<|im_end|>": [end]}
         for part in re.split(r"(<.im_start.>|<.im_end.>)", f"{who}\n{text}"):
             inside += special.get(part) or encode(part)
         ids = [start, *inside, end, *encode("\n"), *ids]

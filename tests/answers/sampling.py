@@ -132,14 +132,14 @@ def shown(part):
 
 def right_crossing(chances, p):
     rows = chances.reshape(-1, chances.shape[-1]).tolist()
-    found = []
+    places = []
     for row in rows:
         total = 0
         order = sorted(range(len(row)), key=lambda i: -row[i])
         while total < p:
             total += row[last := order.pop(0)]
-        found.append(last)
-    return torch.tensor(found).reshape(chances.shape[:-1])
+        places.append(last)
+    return torch.tensor(places).reshape(chances.shape[:-1])
 
 
 def by_the_cut(chances, p):

@@ -99,7 +99,8 @@ def serve(least=1, together=False, again=True, skip_first=False, over=0):
     """A loop over the states of rows, with the faults that are asked for."""
 
     def loop(admit, step, queue, n_rows):
-        answers, waiting = {}, list(range(len(queue)))
+        answers = {}
+        waiting = list(range(len(queue)))
         states = {row: None for row in range(n_rows)}
         while waiting or any(x is not None for x in states.values()):
             empty = [row for row, i in states.items() if i is None]
@@ -132,8 +133,8 @@ def serve(least=1, together=False, again=True, skip_first=False, over=0):
 
 
 def with_prompts(admit, step, queue, n_rows):
-    found = serve()(admit, step, queue, n_rows)
-    return [prompt + x for (prompt, _), x in zip(queue, found, strict=True)]
+    answers = serve()(admit, step, queue, n_rows)
+    return [prompt + x for (prompt, _), x in zip(queue, answers, strict=True)]
 
 
 def one_by_one(admit, step, queue, n_rows):
@@ -168,8 +169,8 @@ def in_another_order(key):
 
     def loop(admit, step, queue, n_rows):
         order = sorted(range(len(queue)), key=lambda i: key(i, queue[i][1]))
-        found = serve()(admit, step, [queue[i] for i in order], n_rows)
-        return [found[order.index(i)] for i in range(len(queue))]
+        answers = serve()(admit, step, [queue[i] for i in order], n_rows)
+        return [answers[order.index(i)] for i in range(len(queue))]
 
     return loop
 
@@ -193,7 +194,8 @@ def recursive_blocks(n_shared, lengths, size):
 
 def int8_in_place(x):
     """In place, but in tensors of its own."""
-    numbers, scale = torch.empty_like(x, dtype=torch.int8), x.abs().amax(-1) / 127
+    numbers = torch.empty_like(x, dtype=torch.int8)
+    scale = x.abs().amax(-1) / 127
     numbers[...] = x.div(scale[..., None]).round_()
     return torch.einsum("...d,...->...d", numbers.float(), scale)
 
@@ -230,7 +232,9 @@ def taken_from(make_queue, take):
     """Serves what it takes from a queue, and appends to the prompts it was given."""
 
     def loop(admit, step, queue, n_rows):
-        waiting, answers, rows = make_queue(queue), [], {}
+        waiting = make_queue(queue)
+        answers = []
+        rows = {}
         while waiting or rows:
             for row in range(n_rows):
                 while row not in rows and waiting:
@@ -290,8 +294,8 @@ RIGHT = [
     (checks.schedule, taken_from(deque, deque.popleft)),
     (checks.schedule, passed_on(lambda admit, prompt, row: admit((*prompt,), row))),
     (checks.schedule, lambda *case: map(iter, serve()(*case))),
-    (checks.schedule, lambda *case: [map(int, one) for one in serve()(*case)]),
-    (checks.schedule, lambda *case: [np.array(one) for one in serve()(*case)]),
+    (checks.schedule, lambda *case: [map(int, answer) for answer in serve()(*case)]),
+    (checks.schedule, lambda *case: [np.array(answer) for answer in serve()(*case)]),
     (checks.int8, int8_in_place),
     (checks.int8, int8_by_numpy),
     (checks.int8, int8_held(-127, 127, 127)),

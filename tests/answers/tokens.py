@@ -39,7 +39,8 @@ def strict_or_apart(vocabulary, tokens):
 
 
 def sign_for_each_byte(vocabulary, tokens):
-    data, out = b"".join(vocabulary[i] for i in tokens), ""
+    data = b"".join(vocabulary[i] for i in tokens)
+    out = ""
     while data:
         try:
             return out + data.decode()
@@ -50,13 +51,13 @@ def sign_for_each_byte(vocabulary, tokens):
 
 
 def first_sign_first(text):
-    found = [text[0]]
+    pieces = [text[0]]
     for sign in text[1:]:
-        if (sign in " \n") == (found[-1][-1] in " \n") or found[-1] == " ":
-            found[-1] += sign
+        if (sign in " \n") == (pieces[-1][-1] in " \n") or pieces[-1] == " ":
+            pieces[-1] += sign
         else:
-            found.append(sign)
-    return found
+            pieces.append(sign)
+    return pieces
 
 
 def leak_mended_for_spaces(text):
@@ -69,14 +70,15 @@ def right_pieces(text):
 
 
 def leaky_pieces(text):
-    found, spaces = [], 0
+    pieces = []
+    spaces = 0
     for part in re.findall(r" +|[^ ]+", text):
         if part[0] == " ":
             spaces = len(part)
         else:
-            found += [" " * min(spaces, 1) + part, " " * (spaces - 1)]
+            pieces += [" " * min(spaces, 1) + part, " " * (spaces - 1)]
             spaces = 0
-    return [piece for piece in found if piece]
+    return [piece for piece in pieces if piece]
 
 
 def mended_leak(text):

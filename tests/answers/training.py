@@ -123,8 +123,8 @@ def by_companion_train(model, optimizer, batches, judge):
         scores.append(judge(model))
         weights.append([p.detach().clone() for p in model.parameters()])
     best = weights[scores.index(min(scores))]
-    for p, kept in zip(model.parameters(), best, strict=True):
-        p.data.copy_(kept)
+    for p, best_p in zip(model.parameters(), best, strict=True):
+        p.data.copy_(best_p)
     return tuple(scores)
 
 
@@ -513,8 +513,8 @@ RIGHT = [
             for g, x in zip(gs, right_clip(gs, c), strict=True)
         ],
     ),
-    (checks.adamw, lambda p, gs, *how: right_adamw(p.double(), gs, *how)),
-    (checks.adamw, lambda p, gs, *how: right_adamw(p, torch.stack(gs), *how)),
+    (checks.adamw, lambda p, gs, *options: right_adamw(p.double(), gs, *options)),
+    (checks.adamw, lambda p, gs, *options: right_adamw(p, torch.stack(gs), *options)),
     (checks.best, lambda *case: np.array(right_best(*case))),
     (checks.best, lambda *case: (score for score in right_best(*case))),
     (checks.whole_split, after(lambda model: torch.manual_seed(1))),
@@ -576,8 +576,16 @@ WRONG = [
         lambda gs, c: [g * min(1, c / norm_of(gs[:2])) for g in gs],
         "it gives",
     ),
-    (checks.adamw, lambda p, gs, *how: right_adamw(p, gs[::-1], *how), "it gives"),
-    (checks.adamw, lambda p, gs, *how: [*right_adamw(p, gs, *how)], "wanted tensor"),
+    (
+        checks.adamw,
+        lambda p, gs, *options: right_adamw(p, gs[::-1], *options),
+        "it gives",
+    ),
+    (
+        checks.adamw,
+        lambda p, gs, *options: [*right_adamw(p, gs, *options)],
+        "wanted tensor",
+    ),
     (
         checks.adamw,
         lambda *case: adamw_with(*case, root=lambda v: v.sqrt() + 1e-6),

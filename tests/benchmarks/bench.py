@@ -54,17 +54,17 @@ def machine() -> dict:
 
 def main() -> None:
     torch.set_num_threads(2)
-    wanted = os.environ.get("ROWS", "").split() or GROUPS
-    if unknown := set(wanted) - GROUPS.keys():
+    names = os.environ.get("ROWS", "").split() or GROUPS
+    if unknown := set(names) - GROUPS.keys():
         sys.exit(f"unknown: {min(unknown)}; there are {', '.join(GROUPS)}")
     OUTPUT.parent.mkdir(exist_ok=True)
-    found = {"machine": machine()}
-    if wanted is not GROUPS and OUTPUT.exists():  # the other groups stay
-        found = json.loads(OUTPUT.read_text()) | found
-    for name in wanted:
+    measured = {"machine": machine()}
+    if names is not GROUPS and OUTPUT.exists():  # the other groups stay
+        measured = json.loads(OUTPUT.read_text()) | measured
+    for name in names:
         torch.manual_seed(0)
-        found[name] = GROUPS[name]()
-        OUTPUT.write_text(json.dumps(found, indent=1) + "\n")
+        measured[name] = GROUPS[name]()
+        OUTPUT.write_text(json.dumps(measured, indent=1) + "\n")
 
 
 if __name__ == "__main__":

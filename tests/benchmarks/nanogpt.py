@@ -28,7 +28,7 @@ LAPTOP = (
 )
 
 # Its parts: no biases, and the exact GELU, which here is faster than the tanh's.
-SAME = {"bias": False, "activation": "gelu"}
+SAME = replace(MINI, bias=False, activation="gelu")
 
 
 def rows() -> dict:
@@ -54,25 +54,37 @@ def steps(clone: Path) -> list[dict]:
     """30 steps of AdamW at its size for a laptop, its model in its own step."""
     sys.path.append(str(clone))
     model = importlib.import_module("model")
-    sizes = {"n_layer": 4, "n_head": 4, "n_embd": 128, "dropout": 0.0, "bias": False}
-    theirs = model.GPT(model.GPTConfig(block_size=64, vocab_size=65, **sizes))
-    optimizer = theirs.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
-    ours, data = companion.GPT(replace(MINI, **SAME)), mini_batches()
-    our_optimizer = companion.AdamW(ours.parameters())
+    nano_config = model.GPTConfig(
+        block_size=64,
+        vocab_size=65,
+        n_layer=4,
+        n_head=4,
+        n_embd=128,
+        dropout=0.0,
+        bias=False,
+    )
+    nano = model.GPT(nano_config)
+    nano_optimizer = nano.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
+    data = mini_batches()
 
-    def train_theirs():
+    def train_nano():
         for inputs, targets in data:
-            step(theirs(inputs, targets)[1], theirs, optimizer)
+            step(nano(inputs, targets)[1], nano, nano_optimizer)
 
-    train_ours = partial(companion.train, ours, our_optimizer, data)
-    fast = compiled(ours)
+    # The package's model, as it is and compiled.
+    gpt = companion.GPT(SAME)
+    optimizer = companion.AdamW(gpt.parameters())
+    train_gpt = partial(companion.train, gpt, optimizer, data)
+    fast = compiled(gpt)
     fast_optimizer = companion.AdamW(fast.parameters())
     train_fast = partial(companion.train, fast, fast_optimizer, data)
-    work, against = (30 * 12 * 64,) * 2, "nanoGPT's own code"
-    what = "training, 0.8 M parameters, batch 12"
+
+    work = (30 * 12 * 64,) * 2
+    against = "nanoGPT's own code"
+    title = "training, 0.8 M parameters, batch 12"
     return [
-        pair(what, against, work, train_ours, train_theirs, 7),
-        pair("the same, compiled", against, work, train_fast, train_theirs, 7),
+        pair(title, against, work, train_gpt, train_nano, 7),
+        pair("the same, compiled", against, work, train_fast, train_nano, 7),
     ]
 
 

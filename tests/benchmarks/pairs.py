@@ -28,28 +28,39 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def pair(what, against, work: tuple[int, int], ours, theirs, rounds: int = 3) -> dict:
-    """`work` tokens by ours() and by theirs(), in turn; a warm-up comes first."""
-    ours(), theirs()
-    gain = work[0] / work[1]
+def pair(
+    title: str,
+    against: str,
+    work: tuple[int, int],
+    run: Callable[[], object],
+    run_other: Callable[[], object],
+    rounds: int = 3,
+) -> dict:
+    """`work` tokens by run() and by run_other(), in turn; a warm-up comes first."""
+    run()
+    run_other()
+
+    times, other_times = [], []
     quiet = None if sys.stderr.isatty() else True
-    times = [
-        (seconds(ours), seconds(theirs))
-        for _ in tqdm(range(rounds), desc=what, leave=False, disable=quiet)
-    ]
-    ratios = [gain * b / a for a, b in times]
+    for _ in tqdm(range(rounds), desc=title, leave=False, disable=quiet):
+        times.append(seconds(run))
+        other_times.append(seconds(run_other))
+
+    gain = work[0] / work[1]
+    pairs_of_times = zip(times, other_times, strict=True)
+    ratios = [gain * other / own for own, other in pairs_of_times]
     row = {
-        "what": what,
+        "what": title,
         "against": against,
-        "ours": work[0] / statistics.median(a for a, _ in times),
-        "theirs": work[1] / statistics.median(b for _, b in times),
+        "ours": work[0] / statistics.median(times),
+        "theirs": work[1] / statistics.median(other_times),
         "ratio": statistics.median(ratios),
         "lowest": min(ratios),
         "highest": max(ratios),
         "rounds": rounds,
     }
     print(
-        f"{what}: {row['ours']:,.1f} tokens/s; {against}, {row['theirs']:,.1f}:"
+        f"{title}: {row['ours']:,.1f} tokens/s; {against}, {row['theirs']:,.1f}:"
         f" {row['ratio']:.2f} ({row['lowest']:.2f} to {row['highest']:.2f})",
         flush=True,
     )
@@ -89,19 +100,21 @@ def mini_batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 def training() -> list[dict]:
     """Steps of AdamW, at nanoGPT's size for a laptop."""
-    ours, theirs, data = companion.GPT(MINI), reference(MINI), mini_batches()
-    our_optimizer = companion.AdamW(ours.parameters())
-    optimizer = torch.optim.AdamW(theirs.parameters())
+    gpt = companion.GPT(MINI)
+    gpt2 = reference(MINI)
+    data = mini_batches()
+    optimizer = companion.AdamW(gpt.parameters())
+    gpt2_optimizer = torch.optim.AdamW(gpt2.parameters())
 
-    def train_theirs():
+    def train_gpt2():
         for inputs, targets in data:
-            loss = companion.next_token_loss(theirs(inputs).logits, targets)
-            step(loss, theirs, optimizer)
+            loss = companion.next_token_loss(gpt2(inputs).logits, targets)
+            step(loss, gpt2, gpt2_optimizer)
 
-    train_ours = partial(companion.train, ours, our_optimizer, data)
+    train_gpt = partial(companion.train, gpt, optimizer, data)
     work = (30 * 12 * 64,) * 2
-    what = "training, 0.8 M parameters, batch 12"
-    return [pair(what, "`transformers`", work, train_ours, train_theirs, 7)]
+    title = "training, 0.8 M parameters, batch 12"
+    return [pair(title, "`transformers`", work, train_gpt, train_gpt2, 7)]
 
 
 def written(model, prompt, n: int) -> Callable[[], list]:
@@ -122,9 +135,10 @@ def left_padded(model, prompts: list[torch.Tensor], n: int) -> None:
 def decoding(n: int = 128) -> list[dict]:
     """Greedy decoding at GPT-2 small's shape: 16 tokens of prompt."""
     config = companion.GPTConfig()
-    ours, theirs = prepack(companion.GPT(config)).eval(), reference(config).eval()
+    gpt = prepack(companion.GPT(config)).eval()
+    gpt2 = reference(config).eval()
     prompt = torch.randint(config.d_vocab, (16,))
-    layers = [part for part in ours.modules() if isinstance(part, PrepackedLinear)]
+    layers = [part for part in gpt.modules() if isinstance(part, PrepackedLinear)]
     vectors = [torch.randn(1, layer.weight.shape[1]) for layer in layers]
 
     @torch.inference_mode()
@@ -134,27 +148,29 @@ def decoding(n: int = 128) -> list[dict]:
             for vector, layer in zip(vectors, layers, strict=True):
                 layer(vector)
 
-    what, decode = "decoding, GPT-2 small's shape, one stream", written(ours, prompt, n)
-    decode_theirs = partial(left_padded, theirs, [prompt], n)
+    title = "decoding, GPT-2 small's shape, one stream"
+    decode = written(gpt, prompt, n)
+    decode_gpt2 = partial(left_padded, gpt2, [prompt], n)
     return [
-        pair(what, "`transformers` with its cache", (n, n), decode, decode_theirs),
-        pair(what, "its products with weights alone", (n, n), decode, multiply_alone),
+        pair(title, "`transformers` with its cache", (n, n), decode, decode_gpt2),
+        pair(title, "its products with weights alone", (n, n), decode, multiply_alone),
     ]
 
 
 def streams(n: int = 64) -> list[dict]:
     """Eight streams of different lengths in one ragged batch, against one alone."""
     model = companion.GPT(companion.GPTConfig()).eval()
-    half, model = prepack(copy.deepcopy(model).bfloat16()), prepack(model)
+    half = prepack(copy.deepcopy(model).bfloat16())
+    model = prepack(model)
     prompts = [torch.randint(50_257, (4 * i,)) for i in range(1, 9)]
-    eight, one = written(model, prompts, n), written(model, prompts[3], n)
-    eight_half, one_half = written(half, prompts, n), written(half, prompts[3], n)
-    in_half, many = "8 streams in bfloat16", (8 * n, n)
+    eight, alone = written(model, prompts, n), written(model, prompts[3], n)
+    eight_half, alone_half = written(half, prompts, n), written(half, prompts[3], n)
+    work = (8 * n, n)
     return [
-        pair("8 streams of different lengths", "one stream", many, eight, one),
-        pair(in_half, "one stream in float32", many, eight_half, one),
-        pair("the same", "one stream in bfloat16", many, eight_half, one_half),
-        pair("one stream in bfloat16", "in float32", (n, n), one_half, one),
+        pair("8 streams of different lengths", "one stream", work, eight, alone),
+        pair("8 streams in bfloat16", "one stream in float32", work, eight_half, alone),
+        pair("the same", "one stream in bfloat16", work, eight_half, alone_half),
+        pair("one stream in bfloat16", "in float32", (n, n), alone_half, alone),
     ]
 
 
@@ -162,7 +178,8 @@ def streams(n: int = 64) -> list[dict]:
 def lengths() -> list[dict]:
     """A token after 50 cached ones, against a token after 900: time grows by..."""
     model = prepack(companion.GPT(companion.GPTConfig())).eval()
-    tokens, cache = torch.randint(50_257, (1, 900)), model.new_cache(1000)
+    tokens = torch.randint(50_257, (1, 900))
+    cache = model.new_cache(1000)
     model(tokens, cache)
 
     @torch.inference_mode()
@@ -171,19 +188,23 @@ def lengths() -> list[dict]:
             cache.n_seen = n
             model(tokens[:, :1], cache)
 
-    what, against = "a token after 50 cached ones", "a token after 900"
-    return [pair(what, against, (20, 20), partial(after, 50), partial(after, 900), 5)]
+    title, against = "a token after 50 cached ones", "a token after 900"
+    return [pair(title, against, (20, 20), partial(after, 50), partial(after, 900), 5)]
 
 
 def serving(n_rows: int = 8) -> list[dict]:
     """32 requests in `n_rows` rows, against batches of as many, padded on the left."""
-    config, draw = companion.GPTConfig(), random.Random(0)
-    ours, theirs = prepack(companion.GPT(config)).eval(), reference(config).eval()
+    config = companion.GPTConfig()
+    gpt = prepack(companion.GPT(config)).eval()
+    gpt2 = reference(config).eval()
+
+    # So long a prompt, so many new tokens.
+    draw = random.Random(0)
     sizes = [(draw.randint(4, 64), draw.randint(8, 96)) for _ in range(32)]
     prompts = [torch.randint(config.d_vocab, (length,)) for length, _ in sizes]
 
     def serve():
-        server = companion.Server(ours, n_rows)
+        server = companion.Server(gpt, n_rows)
         for prompt, (_, n_new) in zip(prompts, sizes, strict=True):
             server.submit(companion.Request(prompt, n_new))
         server.run()
@@ -191,21 +212,22 @@ def serving(n_rows: int = 8) -> list[dict]:
     def in_batches():
         for i in range(0, 32, n_rows):
             n_new = max(n for _, n in sizes[i : i + n_rows])
-            left_padded(theirs, prompts[i : i + n_rows], n_new)
+            left_padded(gpt2, prompts[i : i + n_rows], n_new)
 
     work = (sum(n for _, n in sizes),) * 2
-    what = f"32 requests of different lengths, {n_rows} rows"
-    return [pair(what, "`transformers`, padded on the left", work, serve, in_batches)]
+    title = f"32 requests of different lengths, {n_rows} rows"
+    return [pair(title, "`transformers`, padded on the left", work, serve, in_batches)]
 
 
 def speculation(n: int = 44) -> list[dict]:
     """Look-up in a text that loops."""
-    model, prompt = prepack(companion.GPT(companion.GPTConfig())), torch.arange(20)
+    model = prepack(companion.GPT(companion.GPTConfig()))
+    prompt = torch.arange(20)
     guess = companion.PromptLookup(50_257)
 
     def speculate() -> list:
         return [*companion.speculate(model, prompt, n, guess)]
 
-    what = "guesses in a loop, GPT-2 small's shape"
-    what = f"{what}, {n / len(speculate()):.1f} tokens a pass"
-    return [pair(what, "without", (n, n), speculate, written(model, prompt, n))]
+    a_pass = n / len(speculate())
+    title = f"guesses in a loop, GPT-2 small's shape, {a_pass:.1f} tokens a pass"
+    return [pair(title, "without", (n, n), speculate, written(model, prompt, n))]

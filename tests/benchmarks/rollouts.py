@@ -22,28 +22,28 @@ def with_weights_of(model: torch.nn.Module) -> companion.GPT:
     }
     weights = weights_of(tensors, SMALL.n_layers)
     weights["unembedding.weight"] = weights["embedding.weight"]
-    ours = companion.GPT(SMALL).eval()
-    ours.load_state_dict(weights)
+    gpt = companion.GPT(SMALL).eval()
+    gpt.load_state_dict(weights)
 
     tokens = torch.randint(SMALL.d_vocab, (2, 30))
-    torch.testing.assert_close(ours(tokens), model(tokens).logits)
-    return ours
+    torch.testing.assert_close(gpt(tokens), model(tokens).logits)
+    return gpt
 
 
 @torch.inference_mode()
 def rollouts(n_new: int = 11) -> list[dict]:
     """8 answers to each of 16 prompts of 16 to 31 tokens, with the same weights."""
-    theirs = reference(SMALL).eval()
-    ours = with_weights_of(theirs)
+    gpt2 = reference(SMALL).eval()
+    gpt = with_weights_of(gpt2)
     prompts = [torch.randint(SMALL.d_vocab, (16 + i,)) for i in range(16)]
 
     def draw():
-        reward.roll_out(ours, prompts, n_answers=8, n_new=n_new)
+        reward.roll_out(gpt, prompts, n_answers=8, n_new=n_new)
 
-    def draw_theirs():
+    def draw_gpt2():
         flipped = [prompt.flip(0) for prompt in prompts]
         padded = torch.nn.utils.rnn.pad_sequence(flipped, True, -1).flip(1)
-        theirs.generate(
+        gpt2.generate(
             padded.clamp(min=0),
             attention_mask=(padded >= 0).long(),
             max_new_tokens=n_new,
@@ -55,5 +55,5 @@ def rollouts(n_new: int = 11) -> list[dict]:
         )
 
     work = (16 * 8 * n_new,) * 2
-    what = "8 drawn answers to each of 16 prompts, 0.8 M parameters"
-    return [pair(what, "`transformers`", work, draw, draw_theirs, 7)]
+    title = "8 drawn answers to each of 16 prompts, 0.8 M parameters"
+    return [pair(title, "`transformers`", work, draw, draw_gpt2, 7)]

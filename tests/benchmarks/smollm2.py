@@ -30,39 +30,48 @@ def texts() -> list[torch.Tensor]:
 
 def unpacked(n: int = 64) -> list[dict]:
     """Laid out, in two precisions, against `transformers`."""
-    (model, _), prompts, rows = load_smollm2(), texts(), []
+    model, _ = load_smollm2()
     file = read_gguf(SMOLLM2.path)
+    prompts = texts()
+    rows = []
     for dtype, name in ((torch.float32, ""), (torch.bfloat16, " in bfloat16")):
-        theirs = llama(*file).to(dtype)
-        ours = prepack(copy.deepcopy(model).to(dtype))
-        for some in (prompts[-1:], prompts):
-            k = len(some)
-            what = f"SmolLM2-135M, {'one stream' if k == 1 else '8 streams'}{name}"
-            decode_theirs = partial(left_padded, theirs, some, n)
-            decode = written(ours, some[0] if k == 1 else some, n)
-            work = (k * n, k * n)
-            rows.append(pair(what, "`transformers`", work, decode, decode_theirs))
+        transformers_model = llama(*file).to(dtype)
+        laid_out = prepack(copy.deepcopy(model).to(dtype))
+        for batch, start, streams in (
+            (prompts[-1:], prompts[-1], "one stream"),
+            (prompts, prompts, "8 streams"),
+        ):
+            title = f"SmolLM2-135M, {streams}{name}"
+            work = (len(batch) * n,) * 2
+            decode = written(laid_out, start, n)
+            decode_other = partial(left_padded, transformers_model, batch, n)
+            rows.append(pair(title, "`transformers`", work, decode, decode_other))
     return rows
 
 
 def packed(n: int = 64) -> list[dict]:
     """In 4 and 8 bits: against laid out, `transformers` and llama.cpp."""
-    (model, _), prompts = load_smollm2(), texts()
-    theirs = llama(*read_gguf(SMOLLM2.path))
+    model, _ = load_smollm2()
+    prompts = texts()
+    transformers_model = llama(*read_gguf(SMOLLM2.path))
     laid_out = prepack(copy.deepcopy(model))
-    ours, rows = pack_weights(model), []
-    for some in (prompts[-1:], prompts):
-        k, start = len(some), some if len(some) > 1 else some[0]
-        what = f"SmolLM2-135M packed, {'one stream' if k == 1 else '8 streams'}"
-        decode, work = written(ours, start, n), (k * n, k * n)
-        plain = written(laid_out, start, n)
-        rows.append(pair(what, "laid out, unpacked", work, decode, plain))
-        decode_theirs = partial(left_padded, theirs, some, n)
-        rows.append(pair("the same", "`transformers`", work, decode, decode_theirs))
+    in_bits = pack_weights(model)
+    rows = []
+    for batch, start, streams in (
+        (prompts[-1:], prompts[-1], "one stream"),
+        (prompts, prompts, "8 streams"),
+    ):
+        title = f"SmolLM2-135M packed, {streams}"
+        work = (len(batch) * n,) * 2
+        decode = written(in_bits, start, n)
+        decode_unpacked = written(laid_out, start, n)
+        rows.append(pair(title, "laid out, unpacked", work, decode, decode_unpacked))
+        decode_other = partial(left_padded, transformers_model, batch, n)
+        rows.append(pair("the same", "`transformers`", work, decode, decode_other))
     if importlib.util.find_spec("xllamacpp"):
-        what, decode = "packed, one stream", written(ours, prompts[-1], n)
+        decode = written(in_bits, prompts[-1], n)
         in_c = in_llama_cpp(prompts[-1].tolist(), n)
-        rows.append(pair(what, "llama.cpp", (n, n), decode, in_c))
+        rows.append(pair("packed, one stream", "llama.cpp", (n, n), decode, in_c))
     return rows
 
 
@@ -83,15 +92,21 @@ def serve(n_threads: int) -> None:
 
     global server
     parameters = xllamacpp.CommonParams()
-    parameters.model.path, parameters.n_ctx = str(SMOLLM2.path), 2048
+    parameters.model.path = str(SMOLLM2.path)
+    parameters.n_ctx = 2048
     for threads in (parameters.cpuparams, parameters.cpuparams_batch):
         threads.n_threads = n_threads
     server = xllamacpp.Server(parameters)
 
 
 def complete(prompt: list[int], n: int) -> None:
-    request = {"prompt": prompt, "max_tokens": n, "temperature": 0}
-    request |= {"ignore_eos": True, "cache_prompt": False}
+    request = {
+        "prompt": prompt,
+        "max_tokens": n,
+        "temperature": 0,
+        "ignore_eos": True,
+        "cache_prompt": False,
+    }
     done = server.handle_completions(request)["usage"]["completion_tokens"]
     if done != n:
         raise ValueError(f"llama.cpp wrote {done} tokens, not {n}")

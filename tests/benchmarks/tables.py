@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-KEPT = ROOT / "docs" / "bench.json"
+COMMITTED = ROOT / "docs" / "bench.json"
 PARTS = {
     "muon": "Muon",
     "positions": "rotary positions",
@@ -27,16 +27,16 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def race(found: dict) -> str:
+def race(measured: dict) -> str:
     """Who took how long to which loss."""
     names = {
         "plain, whole": "plain: AdamW, learned positions, LayerNorm, GELU",
         "all parts": "all parts",
     }
-    runs = {row["name"]: row for row in found["race"]}
+    runs = {row["name"]: row for row in measured["race"]}
     entrants = [(label, runs[name]) for name, label in names.items()]
-    if theirs := found.get("nanogpt", {}).get("race"):
-        entrants.insert(0, ("nanoGPT's own code, its command for a laptop", theirs))
+    if nano := measured.get("nanogpt", {}).get("race"):
+        entrants.insert(0, ("nanoGPT's own code, its command for a laptop", nano))
     rows = [
         [label, f"{x['steps']:,}, {x['batch']}", f"{x['seconds']:.1f} s",
          f"{x['loss']:.2f}"]
@@ -45,9 +45,9 @@ def race(found: dict) -> str:
     return table(["recipe", "steps, batch", "time", "validation loss"], rows)
 
 
-def parts(found: dict) -> str:
+def parts(measured: dict) -> str:
     """What each part does, alone and in company."""
-    loss = {row["name"]: f"{row['loss']:.2f}" for row in found["race"]}
+    loss = {row["name"]: f"{row['loss']:.2f}" for row in measured["race"]}
     head = [
         "part",
         f"plain ({loss['plain']}) and it",
@@ -65,11 +65,11 @@ def number(x: float) -> str:
     return f"{float(f'{x:.3g}'):,.{0 if x >= 100 else 1}f}"
 
 
-def pairs(found: dict) -> str:
+def pairs(measured: dict) -> str:
     """Everything that was measured in pairs."""
-    groups = [rows for name, rows in found.items() if name not in ("machine", "memory",
-              "race", "nanogpt")]  # fmt: skip
-    groups.insert(1, found.get("nanogpt", {}).get("training", []))
+    apart = ("machine", "memory", "race", "nanogpt")
+    groups = [rows for name, rows in measured.items() if name not in apart]
+    groups.insert(1, measured.get("nanogpt", {}).get("training", []))
     rows = [
         [row["what"], f"{number(row['ours'])} tokens/s",
          f"{row['against']}, {number(row['theirs'])}",
@@ -79,9 +79,9 @@ def pairs(found: dict) -> str:
     return table(["what", "this package", "against", "ratio"], rows)
 
 
-def memory(found: dict) -> str:
+def memory(measured: dict) -> str:
     """Attention's memory, in a sentence."""
-    most = {row["name"]: f"{row['megabytes']:,.0f} MB" for row in found["memory"]}
+    most = {row["name"]: f"{row['megabytes']:,.0f} MB" for row in measured["memory"]}
     return (
         f"Attention of 4,096 tokens in 4 heads, there and back, takes {most['blocks']}"
         f" in blocks,\n{most['explicit']} with the whole table, and {most['fused']} in"
@@ -89,18 +89,18 @@ def memory(found: dict) -> str:
     )
 
 
-def four(found: dict) -> str:
+def four(measured: dict) -> str:
     """The four figures that matter, each with its peer."""
-    ours = next(row for row in found["race"] if row["name"] == "all parts")
-    theirs = found["nanogpt"]["race"]
-    decoding, serving = found["decoding"][0], found["serving"][0]
-    packed = found["packed"][-1]
+    fast = next(row for row in measured["race"] if row["name"] == "all parts")
+    nano = measured["nanogpt"]["race"]
+    decoding, serving = measured["decoding"][0], measured["serving"][0]
+    packed = measured["packed"][-1]
     rows = [
-        [f"training to a loss of {ours['loss']:.2f}", f"{ours['seconds']:.1f} s",
-         f"nanoGPT's own code, to {theirs['loss']:.2f}: {theirs['seconds']:.1f} s"],
-        *([what, f"{number(row['ours'])} tokens/s",
+        [f"training to a loss of {fast['loss']:.2f}", f"{fast['seconds']:.1f} s",
+         f"nanoGPT's own code, to {nano['loss']:.2f}: {nano['seconds']:.1f} s"],
+        *([title, f"{number(row['ours'])} tokens/s",
            f"{row['against']}: {number(row['theirs'])}"]
-          for what, row in [
+          for title, row in [
               ("decoding, GPT-2 small's shape", decoding),
               ("32 requests of different lengths", serving),
               ("SmolLM2-135M, packed", packed)]),
@@ -115,26 +115,26 @@ PLACES = {
 }
 
 
-def with_tables(path: Path, text: str, found: dict) -> str:
+def with_tables(path: Path, text: str, measured: dict) -> str:
     """A file's text with its tables made anew; ValueError where a place is gone."""
     for make in PLACES[path]:
         name = make.__name__
         place = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
         if len(place.findall(text)) != 1:
             raise ValueError(f"{path.name} must have one <!-- {name} --> ... place")
-        text = place.sub(lambda x, m=make: f"{x[1]}{m(found)}\n{x[2]}", text)
+        text = place.sub(lambda x, m=make: f"{x[1]}{m(measured)}\n{x[2]}", text)
     return text
 
 
 if __name__ == "__main__":
-    measured = ROOT / "build" / "bench.json"
-    found = json.loads(measured.read_text("utf-8")) if measured.exists() else {}
-    if missing := {"race", "memory", "training", "nanogpt"} - found.keys():
+    source = ROOT / "build" / "bench.json"
+    measured = json.loads(source.read_text("utf-8")) if source.exists() else {}
+    if missing := {"race", "memory", "training", "nanogpt"} - measured.keys():
         sys.exit(
-            f"{measured} lacks {', '.join(sorted(missing))}:"
+            f"{source} lacks {', '.join(sorted(missing))}:"
             " run `NANOGPT=path make bench` first"
         )
-    texts = {x: with_tables(x, x.read_text("utf-8"), found) for x in PLACES}
-    KEPT.write_text(measured.read_text("utf-8"), "utf-8")
+    texts = {x: with_tables(x, x.read_text("utf-8"), measured) for x in PLACES}
+    COMMITTED.write_text(source.read_text("utf-8"), "utf-8")
     for path, text in texts.items():
         path.write_text(text, "utf-8")

@@ -33,7 +33,7 @@ def tuning(rank: int = 8, n: int = 8) -> list[dict]:
     wrap(model, rank=rank, alpha=2 * rank).train()
     targets = ["q_proj", "v_proj", "up_proj", "down_proj"]
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets)
-    theirs = get_peft_model(llama(*read_gguf(SMOLLM2.path)), config).train()
+    in_peft = get_peft_model(llama(*read_gguf(SMOLLM2.path)), config).train()
 
     talks = []
     for text, day in companion.dates(n, torch.Generator().manual_seed(0)):
@@ -48,27 +48,27 @@ def tuning(rank: int = 8, n: int = 8) -> list[dict]:
         is_real[i, : len(talk)] = 1
 
     optimizers = {}
-    for name, network in (("ours", model), ("theirs", theirs)):
+    for name, network in (("companion", model), ("peft", in_peft)):
         learning = [p for p in network.parameters() if p.requires_grad]
         optimizers[name] = (learning, torch.optim.AdamW(learning, lr=1e-4))
 
-    def train_ours() -> None:
+    def train() -> None:
         logits = model(tokens, last=places)
         loss = companion.next_token_loss(logits, counted)
-        step(*optimizers["ours"], loss)
+        step(*optimizers["companion"], loss)
 
-    def train_theirs() -> None:
+    def train_in_peft() -> None:
         # `shift_labels` are targets that stand at their places already.
-        output = theirs(
+        output = in_peft(
             tokens, attention_mask=is_real, labels=labels, shift_labels=labels
         )
-        step(*optimizers["theirs"], output.loss)
+        step(*optimizers["peft"], output.loss)
 
     with torch.no_grad():
-        ours = companion.next_token_loss(model(tokens, last=places), counted)
-        same = theirs(tokens, labels=labels, shift_labels=labels).loss
-        torch.testing.assert_close(ours, same, atol=1e-3, rtol=0)
+        loss = companion.next_token_loss(model(tokens, last=places), counted)
+        peft_loss = in_peft(tokens, labels=labels, shift_labels=labels).loss
+        torch.testing.assert_close(loss, peft_loss, atol=1e-3, rtol=0)
 
-    what = f"SmolLM2-135M, a step of LoRA, rank {rank}, {n} talks"
+    title = f"SmolLM2-135M, a step of LoRA, rank {rank}, {n} talks"
     work = (tokens.numel(), tokens.numel())
-    return [pair(what, "`transformers` with `peft`", work, train_ours, train_theirs)]
+    return [pair(title, "`transformers` with `peft`", work, train, train_in_peft)]

@@ -58,17 +58,17 @@ def data(html: str) -> dict:
     return json.loads(re.search(r'id="model">(.*)</script>', html)[1])
 
 
-@pytest.mark.parametrize("kind", ["tie_embeddings", "not tied", "the tie was cut"])
-def test_the_file_holds_every_weight_once_in_float16(kind):
-    model = gpt(tie_embeddings=kind != "not tied", norm="rms")
-    if kind == "the tie was cut":
+@pytest.mark.parametrize("output", ["tie_embeddings", "not tied", "the tie was cut"])
+def test_the_file_holds_every_weight_once_in_float16(output):
+    model = gpt(tie_embeddings=output != "not tied", norm="rms")
+    if output == "the tie was cut":
         model = untied(model)
-    found = data(page(model, CHARACTERS, SAID))
-    raw = bytearray(base64.b64decode(found["weights"]))
+    stored = data(page(model, CHARACTERS, SAID))
+    raw = bytearray(base64.b64decode(stored["weights"]))
     numbers = torch.frombuffer(raw, dtype=torch.float16)
-    parts = numbers.split([*found["sizes"].values()])
+    parts = numbers.split([*stored["sizes"].values()])
     assert len(numbers) == sum(x.numel() for x in model.parameters())
-    for name, part in zip(found["sizes"], parts, strict=True):
+    for name, part in zip(stored["sizes"], parts, strict=True):
         assert part.equal(model.state_dict()[name].flatten().half()), name
 
 
@@ -164,10 +164,10 @@ def test_the_page_s_logits_are_pytorch_s():
     models = [model.half().float() for model in models]
     tokens = CHARACTERS.encode(SAID)[:16]
     pages = [data(page(model, CHARACTERS, SAID)) for model in models]
-    logits = in_node(LOGITS, {"pages": pages, "tokens": tokens})
-    for model, found in zip(models, logits, strict=True):
-        wanted = model(torch.tensor([tokens]))[0]
-        torch.testing.assert_close(torch.tensor(found), wanted, atol=2e-5, rtol=2e-5)
+    rows = in_node(LOGITS, {"pages": pages, "tokens": tokens})
+    for model, logits in zip(models, rows, strict=True):
+        expected = model(torch.tensor([tokens]))[0]
+        torch.testing.assert_close(torch.tensor(logits), expected, atol=2e-5, rtol=2e-5)
 
 
 def test_the_page_cuts_a_text_as_the_package_does_however_long_a_word_is():
@@ -178,10 +178,10 @@ def test_the_page_cuts_a_text_as_the_package_does_however_long_a_word_is():
     texts += [c.tiny_shakespeare()[-3000:], "\ufeffBOM", "a" * 100_000]
     texts += ["".join(draw.choices("etaoinshrdlu", k=100_000))]
     merges = {"characters": None, "merges": [*tokenizer.ranks]}
-    found = in_node(ENCODED, {"data": merges, "texts": texts})
+    encoded = in_node(ENCODED, {"data": merges, "texts": texts})
     reference = tokenizer.to_tiktoken()
-    assert found == [[reference.encode(text), True] for text in texts]
-    assert found[:40] == [[tokenizer.encode(text), True] for text in texts[:40]]
+    assert encoded == [[reference.encode(text), True] for text in texts]
+    assert encoded[:40] == [[tokenizer.encode(text), True] for text in texts[:40]]
 
 
 def test_chapter_05_s_model_takes_at_most_three_megabytes():
@@ -216,8 +216,8 @@ BYTES = c.BPETokenizer([(97, 98), (256, 99)])
 
 
 def test_byte_pairs_fit():
-    found = data(page(gpt(d_vocab=258), BYTES, "abc é"))
-    assert found["merges"] == [[97, 98], [256, 99]] and found["characters"] is None
+    stored = data(page(gpt(d_vocab=258), BYTES, "abc é"))
+    assert stored["merges"] == [[97, 98], [256, 99]] and stored["characters"] is None
 
 
 def quantized(model: c.GPT) -> c.GPT:
@@ -544,8 +544,8 @@ def test_the_picture_is_of_the_last_block_and_of_what_follows():
             matrix(seen[0]).unflatten(-1, (2, 4)).transpose(1, 2)
             for matrix in (attention.to_queries, attention.to_keys)
         ]
-        wanted = c.attention_weights(*heads, c.causal_mask(9))[0].mean(0)
-    torch.testing.assert_close(weights, wanted)
+        expected = c.attention_weights(*heads, c.causal_mask(9))[0].mean(0)
+    torch.testing.assert_close(weights, expected)
     torch.testing.assert_close(chances, logits[0, -1].softmax(-1))
     assert model.config.engine == attention.engine == "fused"
 

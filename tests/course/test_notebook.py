@@ -137,16 +137,16 @@ def test_a_chapter_works_whatever_became_of_the_checkpoint(cache, spoil, capsys)
     right = notebook.trained()
     spoil(cache)
     before = cache.read_bytes() if cache.is_file() else None
-    found = notebook.trained()
-    assert all(map(torch.equal, found.parameters(), right.parameters()))
+    model = notebook.trained()
+    assert all(map(torch.equal, model.parameters(), right.parameters()))
     assert "for this chapter alone" in capsys.readouterr().out
     assert before is None or cache.read_bytes() == before
 
 
-def weights(**changed):
-    """What a reader's own model might have learned, by its names, with changes."""
+def weights():
+    """What a reader's own model might have learned, by its names."""
     model = companion.GPT(TINY.config, torch.Generator().manual_seed(7))
-    return model.state_dict() | changed
+    return model.state_dict()
 
 
 def test_the_reader_s_own_model_comes_first_and_nothing_is_trained(cache, monkeypatch):
@@ -156,8 +156,8 @@ def test_the_reader_s_own_model_comes_first_and_nothing_is_trained(cache, monkey
     model = notebook.trained()
     assert isinstance(model, companion.GPT) and model.config == TINY.config
     assert not model.training and torch.equal(before, torch.get_rng_state())
-    found = model.state_dict()
-    assert all(torch.equal(found[name], x) for name, x in weights().items())
+    state = model.state_dict()
+    assert all(torch.equal(state[name], x) for name, x in weights().items())
 
 
 def test_the_reader_s_own_model_stands_for_no_other_recipe(cache):
@@ -188,12 +188,12 @@ def test_a_file_of_the_reader_s_that_can_t_be_used_is_told_and_left(
     if changed is None:
         runs.MY_GPT.write_bytes(b"not a file of weights")
     else:
-        state = weights(**changed)
+        state = weights() | changed
         save_file({k: x for k, x in state.items() if x is not None}, runs.MY_GPT)
     before = runs.MY_GPT.read_bytes()
 
-    found = notebook.trained()
-    assert all(map(torch.equal, found.parameters(), recipe.parameters()))
+    model = notebook.trained()
+    assert all(map(torch.equal, model.parameters(), recipe.parameters()))
     said = capsys.readouterr().out
     assert re.search(words, said) and said.count("\n") == 1
     assert str(runs.MY_GPT) in said and "recipe" in said

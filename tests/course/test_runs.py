@@ -160,11 +160,11 @@ def count_steps():
 def test_a_signal_that_ends_a_process_waits_for_the_checkpoint(number, path):
     if number is None:
         pytest.skip("Windows has no SIGHUP")
-    found = []
-    with handler(number, lambda *_: found.append(step_in(path))):
+    steps = []
+    with handler(number, lambda *_: steps.append(step_in(path))):
         with stopping(3, lambda: press(number)), pytest.raises(KeyboardInterrupt):
             quietly(TINY, path)
-    assert found == [3]
+    assert steps == [3]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX has signals")
@@ -233,9 +233,9 @@ def test_a_linked_checkpoint_is_written_where_it_lies(path, tmp_path):
 @contextmanager
 def nobody_reads(monkeypatch, name):
     """A stream of this process is a pipe at whose other end nobody is any more."""
-    ours, theirs = os.pipe()
-    os.close(ours)
-    stream = open(theirs, "w", buffering=1)
+    reading_end, writing_end = os.pipe()
+    os.close(reading_end)
+    stream = open(writing_end, "w", buffering=1)
     monkeypatch.setattr(sys, name, stream)
     yield
     with pytest.raises(BrokenPipeError):
@@ -260,11 +260,13 @@ def test_a_run_goes_on_where_a_stream_is_closed(name, command, tmp_path, monkeyp
 
 @POSIX
 def test_a_command_whose_reader_is_gone_ends_without_a_traceback():
-    ours, theirs = os.pipe()
-    os.close(ours)
+    reading_end, writing_end = os.pipe()
+    os.close(reading_end)
     command = [sys.executable, "-m", "companion", "train", "--help"]
-    done = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, text=True)
-    os.close(theirs)
+    done = subprocess.run(
+        command, stdout=writing_end, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing_end)
     assert done.returncode in (0, 1) and done.stderr == ""
 
 
@@ -435,8 +437,9 @@ def test_a_recipe_s_bfloat16_is_used_where_it_is_faster(monkeypatch):
             runs, "bfloat16_is_faster", lambda device, is_it=faster: is_it
         )
         recipe = replace(TINY, n_steps=1, bfloat16=True)
-        loss, plain = (quietly(recipe, bfloat16=how)[1] for how in (None, False))
-        assert (loss != plain) == faster
+        _, losses = quietly(recipe, bfloat16=None)
+        _, plain_losses = quietly(recipe, bfloat16=False)
+        assert (losses != plain_losses) == faster
 
 
 def test_a_run_in_bfloat16_follows_the_one_in_float32():
@@ -471,12 +474,12 @@ def test_two_schedules_are_two_recipes_whatever_they_are_called(path, monkeypatc
         nested,
         [partial(scaled, 1), scaled],
     ]
-    for one, other in pairs:
+    for schedule, other in pairs:
         path.unlink(missing_ok=True)
-        quietly(replace(TINY, n_steps=2, schedule=one), path)
+        quietly(replace(TINY, n_steps=2, schedule=schedule), path)
         with pytest.raises(ValueError, match="another recipe: schedule is .* there"):
             quietly(replace(TINY, n_steps=2, schedule=other), path)
-        assert quietly(replace(TINY, n_steps=2, schedule=one), path)[1] == []
+        assert quietly(replace(TINY, n_steps=2, schedule=schedule), path)[1] == []
 
 
 class Constant:
@@ -558,26 +561,30 @@ def test_a_recipe_of_impossible_numbers_is_refused(name, value):
         quietly(replace(TINY, **{name: value}))
 
 
-@pytest.mark.parametrize("how", ["processes", "sharded, by torchrun"])
-def test_two_processes_go_on_with_what_one_began(how, path, tmp_path):
-    one = tmp_path / "one"
-    quietly(SHORT, one)
+@pytest.mark.parametrize("launched", ["processes", "sharded, by torchrun"])
+def test_two_processes_go_on_with_what_one_began(launched, path, tmp_path):
+    alone = tmp_path / "one"
+    quietly(SHORT, alone)
     with stopping(2), pytest.raises(KeyboardInterrupt):
         quietly(SHORT, path)
-    if how == "processes":
+
+    # Two go on.
+    if launched == "processes":
         together(2, quietly, SHORT, path)
     else:
-        what = "-m companion train --recipe plain --steps 4 --device cpu --shard"
-        done = torchrun(2, *what.split(), "--checkpoint", str(path))
+        words = "-m companion train --recipe plain --steps 4 --device cpu --shard"
+        done = torchrun(2, *words.split(), "--checkpoint", str(path))
         assert done.returncode == 0, done.stderr
+
+    # The end is the one that the single process came to.
     model, losses = quietly(SHORT, path)
     assert losses == []
-    right, ours = load_file(one), load_file(path)
-    assert right.keys() == ours.keys()
-    for name in right:
+    expected, tensors = load_file(alone), load_file(path)
+    assert expected.keys() == tensors.keys()
+    for name in expected:
         if not name.startswith("generator"):
-            torch.testing.assert_close(ours[name], right[name], rtol=0, atol=1e-5)
-    torch.testing.assert_close(model.norm.gain, ours["model.norm.gain"])
+            torch.testing.assert_close(tensors[name], expected[name], rtol=0, atol=1e-5)
+    torch.testing.assert_close(model.norm.gain, tensors["model.norm.gain"])
 
 
 def test_a_batch_that_processes_can_not_share_is_refused(monkeypatch):

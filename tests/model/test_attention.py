@@ -57,9 +57,12 @@ def test_softmax_is_pytorchs_even_for_huge_scores_and_zero_without_any():
     for size in (1.0, 1e4, 1e38):
         scores = size * random(3, 4, 5)
         for dim in (-1, 0, 1):
-            found, expected = softmax(scores, dim), scores.softmax(dim)
-            assert_close(found, expected, atol=1e-6, rtol=1e-6)
-    scores[0], scores[1, 0, :3], scores[2, 0, 0] = -math.inf, -math.inf, math.nan
+            expected = scores.softmax(dim)
+            assert_close(softmax(scores, dim), expected, atol=1e-6, rtol=1e-6)
+
+    scores[0] = -math.inf
+    scores[1, 0, :3] = -math.inf
+    scores[2, 0, 0] = math.nan
     expected = scores.softmax(-1)
     expected[0] = 0
     assert_close(softmax(scores), expected, atol=1e-6, rtol=1e-6, equal_nan=True)
@@ -78,18 +81,24 @@ def test_a_query_sees_no_later_key_and_the_last_query_sees_the_last_key():
 def test_values_and_gradients_are_those_of_pytorchs_kernel(name):
     """The gradients of float masks too, by which positions learn; inputs stay."""
     for case, mask in MASKS.items():
-        floats = mask is not None and mask.is_floating_point()
-        inputs = [*heads(torch.float64), mask.double() if floats else mask]
-        wanted = [x.requires_grad_() for x in (inputs if floats else inputs[:3])]
+        learns = mask is not None and mask.is_floating_point()
+        inputs = [*heads(torch.float64), mask.double() if learns else mask]
+        learning = inputs if learns else inputs[:3]
+        for x in learning:
+            x.requires_grad_()
         copies = [None if x is None else x.clone() for x in inputs]
-        bias = inputs[3] if floats else torch.zeros(T, S).double()
-        if mask is not None and not floats:
+
+        # The kernel takes the mask as a bias.
+        bias = inputs[3] if learns else torch.zeros(T, S).double()
+        if mask is not None and not learns:
             bias = bias.masked_fill(~mask, -math.inf)
         bias = bias.expand(B, H, T, S)
         expected = F.scaled_dot_product_attention(*inputs[:3], bias)
-        found, d_out = CALLS[name](*inputs), random(B, H, T, D, seed=5).double()
-        assert_close(found, expected, atol=1e-10, rtol=0, msg=case)
-        gradients = [torch.autograd.grad(x, wanted, d_out) for x in (found, expected)]
+        out = CALLS[name](*inputs)
+        assert_close(out, expected, atol=1e-10, rtol=0, msg=case)
+
+        d_out = random(B, H, T, D, seed=5).double()
+        gradients = [torch.autograd.grad(x, learning, d_out) for x in (out, expected)]
         assert_close(*gradients, atol=1e-10, rtol=0, msg=case)
         for x, copy in zip(inputs, copies, strict=True):
             assert x is copy or torch.equal(x, copy), case
@@ -101,8 +110,8 @@ def test_scores_are_scaled_before_they_can_overflow():
     values = random(1, 1, 3, 64).half()
     expected = values.float().mean(2, keepdim=True).expand(1, 1, 3, 64)
     for name, call in CALLS.items():
-        found = call(alike, alike, values).float()
-        assert_close(found, expected, atol=2e-3, rtol=0, msg=name)
+        out = call(alike, alike, values).float()
+        assert_close(out, expected, atol=2e-3, rtol=0, msg=name)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -160,34 +169,41 @@ def test_what_does_not_fit_is_named():
 @torch.no_grad()
 def test_many_heads_are_pytorchs_with_the_opposite_mask(bias, engine):
     """Of themselves or of a context, which may be prepared; the pattern is seen."""
-    theirs = shaken(nn.MultiheadAttention(12, 3, bias=bias, batch_first=True))
-    ours, seen = MultiHeadAttention(12, 3, bias, engine=engine), []
-    three = (ours.to_queries, ours.to_keys, ours.to_values)
-    for i, part in enumerate(three):
-        part.weight.copy_(theirs.in_proj_weight.chunk(3)[i])
+    reference = shaken(nn.MultiheadAttention(12, 3, bias=bias, batch_first=True))
+    module = MultiHeadAttention(12, 3, bias, engine=engine)
+
+    # The same weights.
+    layers = (module.to_queries, module.to_keys, module.to_values)
+    for i, layer in enumerate(layers):
+        layer.weight.copy_(reference.in_proj_weight.chunk(3)[i])
         if bias:
-            part.bias.copy_(theirs.in_proj_bias.chunk(3)[i])
-    ours.to_output.load_state_dict(theirs.out_proj.state_dict())
-    ours.pattern.register_forward_hook(lambda *call: seen.append(call[-1]))
+            layer.bias.copy_(reference.in_proj_bias.chunk(3)[i])
+    module.to_output.load_state_dict(reference.out_proj.state_dict())
+
+    # Queries and a source; keys and a mask of the opposite sense.
+    patterns = []
+    module.pattern.register_forward_hook(lambda *call: patterns.append(call[-1]))
     x, context = random(2, T, 12, seed=1), random(2, S, 12, seed=2)
-    prepared, one = (ours.to_keys(context), ours.to_values(context)), x[:, :1]
+    prepared = module.to_keys(context), module.to_values(context)
+    first = x[:, :1]
     table, wide = causal_mask(T), causal_mask(T, S)
-    for asking, asked, mask, keys, forbidden in (
+    for queries, source, mask, keys, forbidden in (
         (x, None, None, x, None),
         (x, None, table, x, ~table),
         (x, None, "causal", x, ~table),
         (x, context, None, context, None),
         (x, prepared, wide, context, ~wide),
-        (one, None, "causal", one, None),
-        (one, prepared, None, context, None),
+        (first, None, "causal", first, None),
+        (first, prepared, None, context, None),
     ):
-        how = {"attn_mask": forbidden, "average_attn_weights": False}
-        expected, weights = theirs(asking, keys, keys, **how)
-        found = ours(asking, asked, mask=mask)
-        assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        expected, weights = reference(
+            queries, keys, keys, attn_mask=forbidden, average_attn_weights=False
+        )
+        out = module(queries, source, mask=mask)
+        assert_close(out, expected, atol=1e-5, rtol=1e-5)
         if engine == "explicit":
-            assert_close(seen.pop(), weights, atol=1e-5, rtol=0)
-    assert not seen
+            assert_close(patterns.pop(), weights, atol=1e-5, rtol=0)
+    assert not patterns
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -196,7 +212,9 @@ def test_causal_by_name_is_the_causal_mask_of_all_keys_there_are(engine):
     module = shaken(MultiHeadAttention(12, 3, n_kv_heads=1, engine=engine))
     x, context = random(2, 6, 12), random(2, 6, 12, seed=1)
     for sizes in ((6,), (1, 1, 1, 1, 1, 1), (2, 1, 3), (4, 2)):
-        outs, seen, older = [], 0, None
+        outs = []
+        older = None
+        seen = 0
         for piece in x.split(sizes, 1):
             keys = []
 
@@ -206,7 +224,10 @@ def test_causal_by_name_is_the_causal_mask_of_all_keys_there_are(engine):
                 return keys
 
             outs.append(module(piece, mask="causal", store=store))
-            older, seen = keys, seen + piece.shape[1]
+            older = keys
+            seen += piece.shape[1]
+
+            # Of a context of as many tokens.
             table = causal_mask(piece.shape[1], seen)
             by_table = module(piece, context[:, :seen], mask=table)
             by_name = module(piece, context[:, :seen], mask="causal")
@@ -220,7 +241,8 @@ def test_causal_by_name_is_the_causal_mask_of_all_keys_there_are(engine):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_no_mask_is_named_by_every_engine(engine):
     """Whole numbers would be added to the scores, a name would be taken for another."""
-    module, x = MultiHeadAttention(12, 3, engine=engine), random(2, T, 12)
+    module = MultiHeadAttention(12, 3, engine=engine)
+    x = random(2, T, 12)
     for mask, words in (
         ("padding", "'padding'; the one name is 'causal'"),
         ("Causal", "'Causal'; the one name is 'causal'"),
@@ -245,6 +267,8 @@ def test_shared_keys_and_values_are_repeated_weights(n_kv_heads, engine):
     """For one query too, whose heads the fused engine takes as rows of one matrix."""
     few = shaken(MultiHeadAttention(16, 4, n_kv_heads=n_kv_heads, engine=engine))
     many = MultiHeadAttention(16, 4, engine=engine)
+
+    # Each query head has keys and values of its own.
     weights = few.state_dict()
     for name in ("to_keys", "to_values"):
         for part in ("weight", "bias"):
@@ -252,13 +276,15 @@ def test_shared_keys_and_values_are_repeated_weights(n_kv_heads, engine):
             each_query_head = [groups[h * n_kv_heads // 4] for h in range(4)]
             weights[f"{name}.{part}"] = torch.cat(each_query_head)
     many.load_state_dict(weights)
-    context, padding = random(2, S, 16, seed=2), padding_mask(LENGTHS, S)
+
+    context = random(2, S, 16, seed=2)
+    padding = padding_mask(LENGTHS, S)
     for t in (1, T):
         x, bias = random(2, t, 16, seed=1), random(2, 4, t, S, seed=3)
-        calls = [(x, context, m) for m in (None, padding, padding[0, 0], bias[0], bias)]
-        for asking, asked, mask in [*calls, (x, None, "causal")]:
-            found, expected = (m(asking, asked, mask=mask) for m in (few, many))
-            assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        calls = [(context, m) for m in (None, padding, padding[0, 0], bias[0], bias)]
+        for source, mask in [*calls, (None, "causal")]:
+            expected = many(x, source, mask=mask)
+            assert_close(few(x, source, mask=mask), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -266,20 +292,28 @@ def test_heads_are_normalized_then_rotated_then_stored(engine):
     """The values never; what a store gives back, older tokens too, is attended to."""
     module = shaken(MultiHeadAttention(12, 3, qk_norm=True, engine=engine))
     x, older = random(B, T, 12, seed=1), random(2, B, 3, 2, 4, seed=2)
-    parts = (module.to_queries, module.to_keys, module.to_values)
-    *pair, values = (part(x).unflatten(-1, (3, 4)).transpose(1, 2) for part in parts)
-    pair = (y / y.square().mean(-1, keepdim=True).sqrt() for y in pair)
-    rope, stored = rotary(torch.arange(2, 2 + T), 4), []
-    queries, keys = (apply_rotary(y, rope) for y in pair)
+    layers = (module.to_queries, module.to_keys, module.to_values)
+
+    # By hand: cut into heads, normalise queries and keys, and rotate them.
+    cut = [layer(x).unflatten(-1, (3, 4)).transpose(1, 2) for layer in layers]
+    *queries_and_keys, values = cut
+    normed = [y / y.square().mean(-1, keepdim=True).sqrt() for y in queries_and_keys]
+    rope = rotary(torch.arange(2, 2 + T), 4)
+    queries, keys = (apply_rotary(y, rope) for y in normed)
+
+    stored = []
 
     def store(*new):
         stored.extend(new)
-        return [torch.cat(both, 2) for both in zip(older, new, strict=True)]
+        return [torch.cat(pair, 2) for pair in zip(older, new, strict=True)]
 
     mask = causal_mask(T, T + 2)
     out = module(x, mask=mask, rope=rope, store=store)
     assert_close(stored, [keys, values], atol=1e-5, rtol=1e-5)
-    keys, values = (torch.cat(y, 2) for y in zip(older, (keys, values), strict=True))
-    found = F.scaled_dot_product_attention(queries, keys, values, mask)
-    expected = module.to_output(found.transpose(1, 2).flatten(2))
+
+    # The older ones come first.
+    keys = torch.cat([older[0], keys], 2)
+    values = torch.cat([older[1], values], 2)
+    attended = F.scaled_dot_product_attention(queries, keys, values, mask)
+    expected = module.to_output(attended.transpose(1, 2).flatten(2))
     assert_close(out, expected, atol=1e-5, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Blocks against PyTorch's modules; `test_models` has Llama's, gated, without bias."""
+"""Blocks against PyTorch's modules; `test_gpt` has Llama's, gated, without bias."""
 
 import math
 
@@ -25,28 +25,30 @@ from companion.model.blocks import ACTIVATIONS
 
 X = torch.linspace(-6, 6, 97)
 PADDING = padding_mask(torch.tensor([7, 3]), 7)
-KINDS = {"pre-norm": Block, "post-norm": PostNormBlock}
+BLOCKS = {"pre-norm": Block, "post-norm": PostNormBlock}
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_layer_norm_is_equation_4(bias):
     """At 0.003 the variance is about as small as eps: the place of eps is seen."""
-    ours = shaken(LayerNorm(6, bias))
+    norm = shaken(LayerNorm(6, bias))
     for scale in (1.0, 0.003):
         x = scale * random(2, 3, 6) + 1
         mean = sum(x.double().unbind(-1))[..., None] / 6
         variance = sum((x - mean).square().unbind(-1))[..., None] / 6
-        expected = ours.gain * (x - mean) / (variance + 1e-5).sqrt()
-        expected = expected + (ours.bias if bias else 0)
-        assert_close(ours(x), expected.float(), atol=1e-4, rtol=0)
+        expected = norm.gain * (x - mean) / (variance + 1e-5).sqrt()
+        if bias:
+            expected = expected + norm.bias
+        assert_close(norm(x), expected.float(), atol=1e-4, rtol=0)
 
 
 def test_rms_norm_is_llamas_and_takes_no_mean_off():
-    ours, theirs = shaken(RMSNorm(6)), LlamaRMSNorm(6, eps=1e-5)
-    theirs.load_state_dict({"weight": ours.gain})
+    norm = shaken(RMSNorm(6))
+    llamas = LlamaRMSNorm(6, eps=1e-5)
+    llamas.load_state_dict({"weight": norm.gain})
     for scale in (1.0, 0.003):
         x = scale * (random(2, 3, 6) + 1)
-        assert_close(ours(x), theirs(x), atol=1e-5, rtol=0)
+        assert_close(norm(x), llamas(x), atol=1e-5, rtol=0)
 
 
 def test_activations_are_their_formulas():
@@ -63,77 +65,116 @@ def test_activations_are_their_formulas():
         assert_close(ACTIVATIONS[name](X), y, atol=1e-6, rtol=1e-6)
 
 
-def new_block(kind=Block, cross=False, **dropout) -> Block:
-    attention, *others = (MultiHeadAttention(12, 3) for _ in range(1 + cross))
-    norms = tuple(LayerNorm(12) for _ in range(2 + cross))
-    if cross:
-        dropout["cross_attention"] = others[0]
-    return shaken(kind(attention, FeedForward(12, 20, "relu"), norms, **dropout))
+def new_block(block_class=Block, cross=False, **options) -> Block:
+    """A block of random weights; with `cross` it has a branch for a context."""
+    return shaken(
+        block_class(
+            MultiHeadAttention(12, 3),
+            FeedForward(12, 20, "relu"),
+            tuple(LayerNorm(12) for _ in range(3 if cross else 2)),
+            cross_attention=MultiHeadAttention(12, 3) if cross else None,
+            **options,
+        )
+    )
 
 
 @torch.no_grad()
-def copy_to(theirs: nn.Module, *parts) -> None:
+def copy_to(layer: nn.Module, *parts: nn.Module) -> None:
     """Our attentions, layers and norms as PyTorch's layer has them, in its order."""
     weights = []
     for part in parts:
         if isinstance(part, MultiHeadAttention):
-            three = [
-                [*p.parameters()]
-                for p in (part.to_queries, part.to_keys, part.to_values)
-            ]
-            weights += [torch.cat(x) for x in zip(*three, strict=True)]
+            projections = (part.to_queries, part.to_keys, part.to_values)
+            weights.append(torch.cat([x.weight for x in projections]))
+            weights.append(torch.cat([x.bias for x in projections]))
             part = part.to_output
         weights += part.parameters()
-    for own, other in zip(theirs.parameters(), weights, strict=True):
-        own.copy_(other)
+    for parameter, weight in zip(layer.parameters(), weights, strict=True):
+        parameter.copy_(weight)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_block_is_pytorchs_layer(kind):
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_block_is_pytorchs_layer(name):
     """Alone its encoder layer, with a context its decoder layer."""
-    how = {"batch_first": True, "norm_first": kind == "pre-norm"}
-    x, features, mask = random(2, 5, 12), random(2, 7, 12, seed=1), causal_mask(5)
-    ours = new_block(KINDS[kind])
-    theirs = nn.TransformerEncoderLayer(12, 3, 20, 0.0, "relu", **how)
-    layers = ours.feed_forward.to_hidden, ours.feed_forward.to_output
-    norms = ours.attention_norm, ours.feed_forward_norm
-    copy_to(theirs, ours.attention, *layers, *norms)
-    expected = theirs(x, src_mask=~mask)
-    assert_close(ours(x, mask=mask), expected, atol=1e-5, rtol=1e-5)
-    ours = new_block(KINDS[kind], cross=True)
-    theirs = nn.TransformerDecoderLayer(12, 3, 20, 0.0, "relu", **how)
-    reader, layers = ours.cross_attention, ours.feed_forward
-    norms = ours.attention_norm, ours.cross_attention_norm, ours.feed_forward_norm
-    copy_to(theirs, ours.attention, reader, layers.to_hidden, layers.to_output, *norms)
+    x, features = random(2, 5, 12), random(2, 7, 12, seed=1)
+    mask = causal_mask(5)
+
+    # Without a context.
+    block = new_block(BLOCKS[name])
+    layer = nn.TransformerEncoderLayer(
+        12,
+        3,
+        dim_feedforward=20,
+        dropout=0.0,
+        activation="relu",
+        batch_first=True,
+        norm_first=name == "pre-norm",
+    )
+    copy_to(
+        layer,
+        block.attention,
+        block.feed_forward.to_hidden,
+        block.feed_forward.to_output,
+        block.attention_norm,
+        block.feed_forward_norm,
+    )
+    expected = layer(x, src_mask=~mask)
+    assert_close(block(x, mask=mask), expected, atol=1e-5, rtol=1e-5)
+
+    # With one.
+    block = new_block(BLOCKS[name], cross=True)
+    layer = nn.TransformerDecoderLayer(
+        12,
+        3,
+        dim_feedforward=20,
+        dropout=0.0,
+        activation="relu",
+        batch_first=True,
+        norm_first=name == "pre-norm",
+    )
+    copy_to(
+        layer,
+        block.attention,
+        block.cross_attention,
+        block.feed_forward.to_hidden,
+        block.feed_forward.to_output,
+        block.attention_norm,
+        block.cross_attention_norm,
+        block.feed_forward_norm,
+    )
     hidden = ~PADDING[:, 0, 0]
-    expected = theirs(x, features, tgt_mask=~mask, memory_key_padding_mask=hidden)
-    read = reader.to_keys(features), reader.to_values(features)
-    for asked in (read, features):
-        found = ours(x, (asked, PADDING), mask=mask)
-        assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    expected = layer(x, features, tgt_mask=~mask, memory_key_padding_mask=hidden)
+    reader = block.cross_attention
+    keys_and_values = reader.to_keys(features), reader.to_values(features)
+    for context in (keys_and_values, features):
+        out = block(x, (context, PADDING), mask=mask)
+        assert_close(out, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("cross", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_dropout_falls_on_every_branch_in_training_alone(kind, cross):
+@pytest.mark.parametrize("name", BLOCKS)
+def test_dropout_falls_on_every_branch_in_training_alone(name, cross):
     """All of it: what a block without dropout does, and it is the default, is left."""
     context = (random(2, 7, 12, seed=1), PADDING) if cross else None
-    x, block = random(2, 5, 12), new_block(KINDS[kind], cross, dropout=1.0)
+    x = random(2, 5, 12)
+    block = new_block(BLOCKS[name], cross, dropout=1.0)
     expected = x
-    if kind == "post-norm":
+    if name == "post-norm":
         for norm in ("attention_norm", "cross_attention_norm", "feed_forward_norm"):
             expected = (getattr(block, norm) or nn.Identity())(expected)
     assert torch.equal(block.train()(x, context), expected)
-    still = new_block(KINDS[kind], cross).train()(x, context)
-    assert_close(block.eval()(x, context), still)
+
+    without_dropout = new_block(BLOCKS[name], cross).train()
+    assert_close(block.eval()(x, context), without_dropout(x, context))
 
 
 def test_every_branch_has_a_norm_in_their_order():
     attention, layer = MultiHeadAttention(12, 3), FeedForward(12)
     three = tuple(LayerNorm(12) for _ in range(3))
     block = Block(attention, layer, three, cross_attention=attention)
-    found = block.attention_norm, block.cross_attention_norm, block.feed_forward_norm
-    assert found == three
+    assert block.attention_norm is three[0]
+    assert block.cross_attention_norm is three[1]
+    assert block.feed_forward_norm is three[2]
     for words, call in (
         ("3 norms for 2 branches", lambda: Block(attention, layer, three)),
         ("d_hidden is 0; it must be 1 or more", lambda: FeedForward(6, 0)),

@@ -1,8 +1,9 @@
 """Caches: what is kept equals what would be computed again, however it is cut."""
 
+import functools
 import math
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import combinations, product
 
 import pytest
@@ -20,7 +21,7 @@ from companion.model.positions import POSITIONS, ALiBi, Place, RelativeBias
 
 N = 9  # the context
 some_tokens = partial(random_tokens, d_vocab=11)
-KINDS = {
+CACHES = {
     "concatenating": lambda n, b: c.ConcatenatingCache(),
     "preallocated": lambda n, b: PreallocatedCache(n),
     "ragged": lambda n, b: RaggedCache(n, b),
@@ -29,45 +30,56 @@ KINDS = {
 }
 
 
-@cache
+@functools.cache
 def model(positions="rotary", engine="fused", n_kv_heads=2) -> c.GPT:
     """Two layers with weights large enough for every key to matter."""
-    sizes = {"d_vocab": 11, "context_length": N, "d_model": 8, "n_heads": 4}
-    how = {"positions": positions, "engine": engine, "n_kv_heads": n_kv_heads}
-    return shaken(c.GPT(c.GPTConfig(**sizes, **how, n_layers=2)))
+    config = c.GPTConfig(
+        d_vocab=11,
+        context_length=N,
+        d_model=8,
+        n_heads=4,
+        n_layers=2,
+        n_kv_heads=n_kv_heads,
+        positions=positions,
+        engine=engine,
+    )
+    return shaken(c.GPT(config))
 
 
-def in_pieces(gpt, tokens, kept, cuts=()):
+def in_pieces(gpt, tokens, cache, cuts=()):
     """The logits of tokens that are handed over piece by piece."""
-    pieces, bounds = [], [0, *sorted(cuts), tokens.shape[1]]
+    pieces = []
+    bounds = [0, *sorted(cuts), tokens.shape[1]]
     for start, end in zip(bounds, bounds[1:], strict=False):
-        pieces.append(gpt(tokens[:, start:end], kept))
-        assert len(kept) == end
+        pieces.append(gpt(tokens[:, start:end], cache))
+        assert len(cache) == end
     return torch.cat(pieces, 1)
 
 
-def stored(kept):
-    return [x for pair in kept.layers.values() for x in pair]
+def stored(cache):
+    return [x for pair in cache.layers.values() for x in pair]
 
 
-def assert_near(ours, right, kind="exact"):
+def assert_near(logits, expected, cache_name="exact"):
     """Int8 to 5% of the logits' root mean square: no number is off by more than 1/254
     of the largest in its vector, and two layers here make at most 12 of that."""
-    error = 0.05 * float(right.square().mean().sqrt()) if kind == "int8" else 1e-5
-    assert_close(ours, right, atol=error, rtol=0)
+    error = 1e-5
+    if cache_name == "int8":
+        error = 0.05 * float(expected.square().mean().sqrt())
+    assert_close(logits, expected, atol=error, rtol=0)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CACHES)
 @torch.no_grad()
-def test_cached_logits_are_the_uncached_ones_however_the_prompt_is_cut(kind, positions):
+def test_cached_logits_are_the_uncached_ones_however_the_prompt_is_cut(name, positions):
     """All 32 ways to cut six tokens of two streams, by one engine after the other."""
     tokens = some_tokens(2, 6)
     whole = model(positions)(tokens)
-    cuts = [cuts for k in range(6) for cuts in combinations(range(1, 6), k)]
-    for i, cut in enumerate(cuts):
+    ways = [cuts for k in range(6) for cuts in combinations(range(1, 6), k)]
+    for i, cuts in enumerate(ways):
         gpt = model(positions, ENGINES[i % 3])
-        assert_near(in_pieces(gpt, tokens, KINDS[kind](6, 2), cut), whole, kind)
+        assert_near(in_pieces(gpt, tokens, CACHES[name](6, 2), cuts), whole, name)
 
 
 def within_the_cache(gpt, tokens, window, n_sinks, mask):
@@ -76,7 +88,8 @@ def within_the_cache(gpt, tokens, window, n_sinks, mask):
     Each layer keeps its keys as they were before the rotation. For every new token all
     that the cache holds are counted from 0, and turned by that, or get a bias for it.
     """
-    scheme, logits = gpt.positions, []
+    scheme = gpt.positions
+    logits = []
     layers = [([], []) for _ in gpt.blocks]
     for t in range(tokens.shape[1]):
         held = [s for s in range(t + 1) if s < n_sinks or t - s < window]
@@ -85,20 +98,28 @@ def within_the_cache(gpt, tokens, window, n_sinks, mask):
             gpt.embedding(tokens[:, t : t + 1]), Place(torch.tensor([t]), 0)
         )
         for block, (keys, values) in zip(gpt.blocks, layers, strict=True):
-            part, normed = block.attention, block.attention_norm(x)
+            part = block.attention
+            normed = block.attention_norm(x)
+
+            # Project, and take what the cache holds.
             keys.append(part.to_keys(normed).unflatten(-1, (-1, 2)))
             values.append(part.to_values(normed).unflatten(-1, (-1, 2)))
             query = part.to_queries(normed).unflatten(-1, (-1, 2)).transpose(1, 2)
             key = torch.cat([keys[s] for s in held], 1).transpose(1, 2)
             value = torch.cat([values[s] for s in held], 1).transpose(1, 2)
+
+            # Positions are counted within the cache.
             bias = torch.zeros(())
             if isinstance(scheme, c.RotaryPositions):
-                query, key = c.rotate(query, counted[-1:]), c.rotate(key, counted)
+                query = c.rotate(query, counted[-1:])
+                key = c.rotate(key, counted)
             if isinstance(scheme, ALiBi):
                 bias = c.alibi(4, 1, len(held))
             if isinstance(scheme, RelativeBias):
                 buckets = c.relative_buckets(counted[-1] - counted)
                 bias = scheme.table(buckets).T[:, None]
+
+            # Attend, and the rest of the block.
             scores = query @ key.mT / math.sqrt(2) + bias
             scores = scores.masked_fill(~mask[..., t, None, held], -math.inf)
             out = c.softmax(scores) @ value
@@ -128,44 +149,52 @@ def test_a_sliding_window_is_the_model_that_sees_only_the_window_and_the_sinks(
     window, n_sinks, positions, engine, n, cuts, masked, seed
 ):
     """Its distances are those within the cache, and a mask's columns are positions."""
-    gpt, tokens = model(positions, engine, None), some_tokens(2, n, seed=seed)
+    gpt = model(positions, engine, None)
+    tokens = some_tokens(2, n, seed=seed)
     mask = torch.ones(2, 1, n, n, dtype=torch.bool)
     if masked:
         mask = torch.rand(mask.shape, generator=seeded(seed)) < 0.7
-    kept, cached = SlidingWindowCache(window, n_sinks), []
+
+    cache = SlidingWindowCache(window, n_sinks)
+    pieces = []
     bounds = [0, *sorted(cut for cut in cuts if cut < n), n]
     for start, end in zip(bounds, bounds[1:], strict=False):
         part = mask[..., start:end, :end] if masked else None
-        cached.append(gpt(tokens[:, start:end], kept, mask=part))
-    cached = torch.cat(cached, 1)
+        pieces.append(gpt(tokens[:, start:end], cache, mask=part))
+    cached = torch.cat(pieces, 1)
+
     assert_near(cached, within_the_cache(gpt, tokens, window, n_sinks, mask))
     if positions in ABSOLUTE or n_sinks == 0 or n <= window + n_sinks:
         seen = [[q - k < window or k < n_sinks for k in range(n)] for q in range(n)]
         assert_near(cached, gpt(tokens, mask=mask & torch.tensor(seen)))
-    assert {x.shape[-2] for x in stored(kept)} == {window + n_sinks}
+    assert {x.shape[-2] for x in stored(cache)} == {window + n_sinks}
 
 
 @pytest.mark.parametrize("positions", ["rotary", "alibi", "t5"])
 @torch.no_grad()
 def test_no_distance_in_a_window_with_sinks_grows_with_the_text(positions):
     """What two layers of a window of 4 see of a text, and the sinks, say it all."""
-    gpt, sinks, ending = model(positions), some_tokens(2, 3), some_tokens(2, 7, seed=1)
-    found = []
+    gpt = model(positions)
+    sinks = some_tokens(2, 3)
+    ending = some_tokens(2, 7, seed=1)
+    last_logits = []
     for n in (0, 1, 40, 700):
         text = torch.cat([sinks, some_tokens(2, n, seed=2), ending], 1)
-        kept = SlidingWindowCache(4, 3)
+        cache = SlidingWindowCache(4, 3)
         for piece in text.split(50, 1):
-            logits = gpt(piece, kept, last=-1)
-        found.append(logits)
-    for logits in found[1:]:  # what is between the sinks and the ending has left
-        assert_close(logits, found[1], atol=1e-4, rtol=0)
+            logits = gpt(piece, cache, last=-1)
+        last_logits.append(logits)
+    for logits in last_logits[1:]:  # what is between the sinks and the ending has left
+        assert_close(logits, last_logits[1], atol=1e-4, rtol=0)
 
 
 @torch.no_grad()
 def test_a_window_goes_on_for_ever_in_constant_memory():
-    gpt, tokens, kept = model(), some_tokens(1, 500), SlidingWindowCache(4)
-    logits = torch.cat([gpt(token, kept) for token in tokens.split(1, 1)], 1)
-    assert len(kept) == 500 and {x.shape for x in stored(kept)} == {(1, 2, 4, 2)}
+    gpt = model()
+    tokens = some_tokens(1, 500)
+    cache = SlidingWindowCache(4)
+    logits = torch.cat([gpt(token, cache) for token in tokens.split(1, 1)], 1)
+    assert len(cache) == 500 and {x.shape for x in stored(cache)} == {(1, 2, 4, 2)}
     # Through two layers of a window of 4 the last token sees 6 before it and no more.
     again = gpt(tokens[:, -7:], SlidingWindowCache(4))
     assert_near(logits[:, -1], again[:, -1])
@@ -193,35 +222,42 @@ def test_ragged_streams_equal_each_stream_alone_with_nan_in_all_that_is_not_kept
     positions, engine, steps, seed
 ):
     """Three streams take n tokens and keep some, are reordered, or replaced by one."""
-    gpt, kept = model(positions, engine), RaggedCache(N, 3)
-    texts, draw = [torch.zeros(0, dtype=torch.long)] * 3, seeded(seed)
+    gpt = model(positions, engine)
+    cache = RaggedCache(N, 3)
+    texts = [torch.zeros(0, dtype=torch.long)] * 3
+    draw = seeded(seed)
     last = ("append", 1, [1, 1, 1]), ("append", 2, [2, 0, 1])
 
     def drop(row, length):
-        for x in stored(kept):
-            x[row, :, length : kept.n_seen[row]] = math.nan
+        for x in stored(cache):
+            x[row, :, length : cache.n_seen[row]] = math.nan
 
-    for step, n, how in [*steps, *last]:
-        if step == "append" and max(map(len, texts)) + n <= N:
-            new = torch.randint(11, (3, n), generator=draw)
-            logits = gpt(new, kept)
-            for i, keep in enumerate(min(keep, n) for keep in how):
-                texts[i] = torch.cat([texts[i], new[i, :keep]])
-                drop(i, len(texts[i]))
-                if keep:
-                    assert_near(logits[i, :keep], gpt(texts[i][None])[0, -keep:])
-            kept.truncate(torch.tensor([len(text) for text in texts]))
+    for step, first, second in [*steps, *last]:
+        if step == "append":
+            n, n_to_keep = first, second
+            if max(map(len, texts)) + n <= N:
+                new = torch.randint(11, (3, n), generator=draw)
+                logits = gpt(new, cache)
+                for i, keep in enumerate(min(keep, n) for keep in n_to_keep):
+                    texts[i] = torch.cat([texts[i], new[i, :keep]])
+                    drop(i, len(texts[i]))
+                    if keep:
+                        assert_near(logits[i, :keep], gpt(texts[i][None])[0, -keep:])
+                cache.truncate(torch.tensor([len(text) for text in texts]))
         elif step == "reorder":
-            kept.reorder(torch.tensor(n))
-            texts = [texts[row] for row in n]
+            rows = first
+            cache.reorder(torch.tensor(rows))
+            texts = [texts[row] for row in rows]
         elif step == "put":
-            alone, texts[n] = gpt.new_cache(), torch.randint(11, (how,), generator=draw)
-            gpt(texts[n][None], alone)
-            drop(n, 0)
-            kept.put(n, alone)
+            row, length = first, second
+            alone = gpt.new_cache()
+            texts[row] = torch.randint(11, (length,), generator=draw)
+            gpt(texts[row][None], alone)
+            drop(row, 0)
+            cache.put(row, alone)
             for x in stored(alone):  # what was put is a copy
                 x.fill_(math.nan)
-        assert kept.n_seen.tolist() == [len(text) for text in texts]
+        assert cache.n_seen.tolist() == [len(text) for text in texts]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -238,27 +274,34 @@ def test_no_quantized_number_is_off_by_more_than_half_a_scale(dtype):
 
 
 def test_int8_keeps_one_byte_a_number_and_one_scale_a_vector():
-    kept, like = c.Int8Cache(10), random(2, 3, 4, 64).bfloat16()
-    assert all(x.dtype == torch.bfloat16 for x in kept.append(0, like, like))
-    n_bytes = sum(x.nbytes for x in stored(kept))
+    cache = c.Int8Cache(10)
+    like = random(2, 3, 4, 64).bfloat16()
+    assert all(x.dtype == torch.bfloat16 for x in cache.append(0, like, like))
+    n_bytes = sum(x.nbytes for x in stored(cache))
     assert n_bytes == 2 * (2 * 3 * 10) * (64 + 4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CACHES)
 @torch.no_grad()
-def test_streams_that_end_can_be_dropped_and_others_repeated(kind):
-    gpt, tokens = model(), some_tokens(3, 8)
-    kept, rows = KINDS[kind](N, 3), torch.tensor([2, 0, 2, 2])
-    gpt(tokens[:, :4], kept)
-    kept.reorder(rows)
-    logits, right = gpt(tokens[rows, 4:], kept), gpt(tokens[rows])[:, 4:]
-    assert_near(logits, right, kind)
+def test_streams_that_end_can_be_dropped_and_others_repeated(name):
+    gpt = model()
+    tokens = some_tokens(3, 8)
+    cache = CACHES[name](N, 3)
+    rows = torch.tensor([2, 0, 2, 2])
+
+    # Four of three streams.
+    gpt(tokens[:, :4], cache)
+    cache.reorder(rows)
+    logits = gpt(tokens[rows, 4:], cache)
+    assert_near(logits, gpt(tokens[rows])[:, 4:], name)
     for wrong in ([0, 4], [7], [-1]):
         with pytest.raises(ValueError, match="are not within 4"):
-            kept.reorder(torch.tensor(wrong))
-    kept.reorder(torch.tensor([1, 0]))
-    right = gpt(torch.cat([tokens, tokens[:, :1]], 1)[[0, 2]])[:, -1]
-    assert_near(gpt(tokens[[0, 2], :1], kept)[:, 0], right, kind)
+            cache.reorder(torch.tensor(wrong))
+
+    # Two of the four.
+    cache.reorder(torch.tensor([1, 0]))
+    expected = gpt(torch.cat([tokens, tokens[:, :1]], 1)[[0, 2]])[:, -1]
+    assert_near(gpt(tokens[[0, 2], :1], cache)[:, 0], expected, name)
 
 
 class FailsAt(TorchDispatchMode):
@@ -276,15 +319,17 @@ class FailsAt(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "sinks"])
+@pytest.mark.parametrize("name", [*CACHES, "sinks"])
 @torch.no_grad()
-def test_a_reorder_that_fails_somewhere_has_changed_nothing(kind):
-    gpt, tokens = model(), some_tokens(3, 9)
-    make = KINDS.get(kind, lambda n, b: SlidingWindowCache(2, 2))
+def test_a_reorder_that_fails_somewhere_has_changed_nothing(name):
+    gpt = model()
+    tokens = some_tokens(3, 9)
+    make = CACHES.get(name, lambda n, b: SlidingWindowCache(2, 2))
     straight, broken = make(N, 3), make(N, 3)
-    for kept in (straight, broken):
-        gpt(tokens[:, :6], kept)
-        gpt(tokens[:, 6:7], kept)
+    for cache in (straight, broken):
+        gpt(tokens[:, :6], cache)
+        gpt(tokens[:, 6:7], cache)
+
     n_failed = 0
     for n in range(20):
         try:
@@ -294,142 +339,162 @@ def test_a_reorder_that_fails_somewhere_has_changed_nothing(kind):
             n_failed += 1
         else:
             straight.reorder(torch.tensor([2, 0, 1]))
-        pair = (gpt(tokens[:, 7:8], kept, last=-1) for kept in (straight, broken))
-        assert torch.equal(*pair)
-        for kept in (straight, broken):
-            kept.n_seen = kept.n_seen - 1
+        expected = gpt(tokens[:, 7:8], straight, last=-1)
+        assert torch.equal(gpt(tokens[:, 7:8], broken, last=-1), expected)
+        for cache in (straight, broken):
+            cache.n_seen = cache.n_seen - 1
     assert n_failed >= 4  # keys and values of two layers
 
 
 OTHERS = {
-    "heads": {"n_kv_heads": 1},
-    "features": {"d_model": 16},
-    "fewer layers": {"n_layers": 1},
-    "more layers": {"n_layers": 3},
+    "heads": partial(replace, n_kv_heads=1),
+    "features": partial(replace, d_model=16),
+    "fewer layers": partial(replace, n_layers=1),
+    "more layers": partial(replace, n_layers=3),
 }
 
 
 @pytest.mark.parametrize("other", OTHERS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CACHES)
 @torch.no_grad()
-def test_a_cache_of_another_model_is_refused_and_stays_as_it_was(kind, other):
-    gpt, tokens = model(), some_tokens(2, 8)
-    stranger = c.GPT(replace(gpt.config, **OTHERS[other]), seeded())
+def test_a_cache_of_another_model_is_refused_and_stays_as_it_was(name, other):
+    gpt = model()
+    tokens = some_tokens(2, 8)
+    stranger = c.GPT(OTHERS[other](gpt.config), seeded())
     for n in (1, 2):
-        kept, straight = KINDS[kind](N, 2), KINDS[kind](N, 2)
-        for each in (kept, straight):
-            gpt(tokens[:, :5], each)
+        refusing, straight = CACHES[name](N, 2), CACHES[name](N, 2)
+        for cache in (refusing, straight):
+            gpt(tokens[:, :5], cache)
         with pytest.raises(ValueError, match="a cache serves one model"):
-            stranger(tokens[:, :n], kept)
-        assert torch.equal(gpt(tokens[:, 5:], kept), gpt(tokens[:, 5:], straight))
+            stranger(tokens[:, :n], refusing)
+        assert torch.equal(gpt(tokens[:, 5:], refusing), gpt(tokens[:, 5:], straight))
 
 
-@pytest.mark.parametrize("kind", sorted({*KINDS} - {"ragged"}))
+@pytest.mark.parametrize("name", sorted({*CACHES} - {"ragged"}))
 @torch.no_grad()
-def test_streams_of_another_number_are_refused(kind):
-    gpt, tokens = model(), some_tokens(3, 8)
+def test_streams_of_another_number_are_refused(name):
+    gpt = model()
+    tokens = some_tokens(3, 8)
     for b, n in ((1, 1), (1, 2), (3, 1)):
-        kept = KINDS[kind](N, 2)
-        gpt(tokens[:2, :5], kept)
+        cache = CACHES[name](N, 2)
+        gpt(tokens[:2, :5], cache)
         with pytest.raises(ValueError, match=f"holds 2 streams, not {b}"):
-            gpt(tokens[:b, :n], kept)
+            gpt(tokens[:b, :n], cache)
 
 
 @torch.no_grad()
 def test_a_row_takes_the_cache_of_the_same_model_alone():
-    gpt, tokens = model(), some_tokens(2, 6)
-    kept, straight = RaggedCache(N, 2), RaggedCache(N, 2)
-    for each in (kept, straight):
-        gpt(tokens[:, :4], each)
+    gpt = model()
+    tokens = some_tokens(2, 6)
+    refusing, straight = RaggedCache(N, 2), RaggedCache(N, 2)
+    for cache in (refusing, straight):
+        gpt(tokens[:, :4], cache)
+
+    # Another model's cache, and this model's of another class.
     for changed in OTHERS.values():
-        stranger, alone = c.GPT(replace(gpt.config, **changed)), PreallocatedCache(N)
+        stranger = c.GPT(changed(gpt.config))
+        alone = PreallocatedCache(N)
         stranger(tokens[:1, :3], alone)
         with pytest.raises(ValueError, match="a cache serves one model"):
-            kept.put(0, alone)
+            refusing.put(0, alone)
     window = SlidingWindowCache(N)
     gpt(tokens[:1, :3], window)
     with pytest.raises(ValueError, match="Preallocated.* not SlidingWindowCache"):
-        kept.put(0, window)
-    assert torch.equal(gpt(tokens[:, 4:], kept), gpt(tokens[:, 4:], straight))
+        refusing.put(0, window)
+
+    assert torch.equal(gpt(tokens[:, 4:], refusing), gpt(tokens[:, 4:], straight))
 
 
 MODES = (torch.inference_mode, torch.no_grad, torch.enable_grad)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "sinks"])
-def test_a_cache_that_was_filled_in_one_mode_goes_on_in_another(kind):
-    gpt, tokens = model(), some_tokens(2, 9)
-    make = KINDS.get(kind, lambda n, b: SlidingWindowCache(2, 2))
-    pieces, rows = tokens.split((5, 1, 3), 1), torch.tensor([1, 0])
+@pytest.mark.parametrize("name", [*CACHES, "sinks"])
+def test_a_cache_that_was_filled_in_one_mode_goes_on_in_another(name):
+    gpt = model()
+    pieces = some_tokens(2, 9).split((5, 1, 3), 1)
+    make = CACHES.get(name, lambda n, b: SlidingWindowCache(2, 2))
+    rows = torch.tensor([1, 0])
     straight = make(N, 2)
     with torch.no_grad():
-        right = [gpt(piece, straight) for piece in pieces]
+        expected = [gpt(piece, straight) for piece in pieces]
+
     for modes in product(MODES, repeat=3):
-        kept = make(N, 2)
-        for mode, piece, expected in zip(modes, pieces, right, strict=True):
+        cache = make(N, 2)
+        for mode, piece, expected_logits in zip(modes, pieces, expected, strict=True):
             with mode():
-                found = gpt(piece, kept)
-                assert torch.equal(found, expected)
-                kept.reorder(rows)
-                kept.reorder(rows)
-                if kind == "ragged":
-                    kept.truncate(kept.n_seen)
+                logits = gpt(piece, cache)
+                assert torch.equal(logits, expected_logits)
+                cache.reorder(rows)
+                cache.reorder(rows)
+                if name == "ragged":
+                    cache.truncate(cache.n_seen)
         if mode is torch.enable_grad:
-            found.sum().backward()
+            logits.sum().backward()
 
 
-@pytest.mark.parametrize("kind", ["concatenating", "preallocated"])
-def test_an_append_returns_all_that_was_appended_to_the_layer(kind):
+@pytest.mark.parametrize("name", ["concatenating", "preallocated"])
+def test_an_append_returns_all_that_was_appended_to_the_layer(name):
     """The preallocated one copies it in, and nothing that is stored a second time."""
-    kept, pieces, places = KINDS[kind](6, 2), {0: [], 1: []}, set()
+    cache = CACHES[name](6, 2)
+    pieces = {0: [], 1: []}
+    places = set()
     for n in (2, 1, 3):
-        for layer, old in pieces.items():
+        for layer, appended in pieces.items():
             new = random(2, 2, 3, n, 4, seed=10 * n + layer)
-            old.append(new.clone())
-            ours = kept.append(layer, *new)
-            places |= {x.data_ptr() for x in ours}
-            if kind == "preallocated":
+            appended.append(new.clone())
+            keys_and_values = cache.append(layer, *new)
+            places |= {x.data_ptr() for x in keys_and_values}
+            if name == "preallocated":
                 new.zero_()
-            assert torch.equal(torch.stack(ours), torch.cat(old, -2))
-        kept.n_seen += n
-    assert kind == "concatenating" or len(places) == 4
+            assert torch.equal(torch.stack(keys_and_values), torch.cat(appended, -2))
+        cache.n_seen += n
+    assert name == "concatenating" or len(places) == 4
 
 
-@pytest.mark.parametrize("kind", ["preallocated", "int8", "ragged"])
+@pytest.mark.parametrize("name", ["preallocated", "int8", "ragged"])
 @torch.no_grad()
-def test_a_full_cache_refuses_one_more_token_and_stays_as_it_was(kind):
-    gpt, tokens, kept = model(), some_tokens(2, N), KINDS[kind](5, 2)
-    gpt(tokens[:, :3], kept)
+def test_a_full_cache_refuses_one_more_token_and_stays_as_it_was(name):
+    gpt = model()
+    tokens = some_tokens(2, N)
+    cache = CACHES[name](5, 2)
+    gpt(tokens[:, :3], cache)
     for n in (3, 6):
         with pytest.raises(ValueError, match=rf"{n} more .* after 3 .*\(5\)"):
-            gpt(tokens[:, 3 : 3 + n], kept)
-    again = in_pieces(gpt, tokens[:, :5], KINDS[kind](5, 2), (3,))
-    assert torch.equal(gpt(tokens[:, 3:5], kept), again[:, 3:])
+            gpt(tokens[:, 3 : 3 + n], cache)
+    again = in_pieces(gpt, tokens[:, :5], CACHES[name](5, 2), (3,))
+    assert torch.equal(gpt(tokens[:, 3:5], cache), again[:, 3:])
     with pytest.raises(ValueError, match=r"1 more .* after 5 .*\(5\)"):
-        gpt(tokens[:, 5:6], kept)
+        gpt(tokens[:, 5:6], cache)
     assert (gpt.new_cache().capacity, gpt.new_cache(4).capacity) == (N, 4)
 
 
 @torch.no_grad()
 def test_what_no_cache_can_be_or_take_is_refused():
-    kept, alone = RaggedCache(6, 2), {}
-    model()(some_tokens(2, 4), kept)
-    kept.truncate(torch.tensor([4, 1]))
+    cache = RaggedCache(6, 2)
+    model()(some_tokens(2, 4), cache)
+    cache.truncate(torch.tensor([4, 1]))
+    before = [x.clone() for x in stored(cache)]
+
+    # Caches that a row is to take: of so many streams and positions.
+    alone = {}
     for b, n in ((1, 3), (2, 3), (1, 7)):
         alone[b, n] = model().new_cache()
         model()(some_tokens(b, n), alone[b, n])
-    before = [x.clone() for x in stored(kept)]
+
     calls = [
-        (lambda: kept.truncate(torch.tensor([4, 2])), r"\[4, 2\] .* \[4, 1\]"),
-        (lambda: kept.truncate(torch.tensor([-1, 1])), r"\[-1, 1\] .* \[4, 1\]"),
-        (lambda: kept.truncate(torch.tensor([1])), "1 lengths for 2 streams"),
-        (lambda: kept.put(2, alone[1, 3]), "row 2 is not within 2"),
-        (lambda: kept.put(-1, alone[1, 3]), "row is -1"),
-        (lambda: kept.put(0, alone[2, 3]), "3 positions of 2 streams"),
-        (lambda: kept.put(0, alone[1, 7]), "7 positions of 1 .* 1 to 6"),
-        (lambda: kept.put(0, PreallocatedCache(4)), "0 positions"),
-        *((partial(model(x), some_tokens(1, 1), kept), "2 str.* 1") for x in POSITIONS),
-        (lambda: model()(some_tokens(3, 1), kept), "2 streams, .* 3"),
+        (lambda: cache.truncate(torch.tensor([4, 2])), r"\[4, 2\] .* \[4, 1\]"),
+        (lambda: cache.truncate(torch.tensor([-1, 1])), r"\[-1, 1\] .* \[4, 1\]"),
+        (lambda: cache.truncate(torch.tensor([1])), "1 lengths for 2 streams"),
+        (lambda: cache.put(2, alone[1, 3]), "row 2 is not within 2"),
+        (lambda: cache.put(-1, alone[1, 3]), "row is -1"),
+        (lambda: cache.put(0, alone[2, 3]), "3 positions of 2 streams"),
+        (lambda: cache.put(0, alone[1, 7]), "7 positions of 1 .* 1 to 6"),
+        (lambda: cache.put(0, PreallocatedCache(4)), "0 positions"),
+        *(
+            (partial(model(x), some_tokens(1, 1), cache), "2 str.* 1")
+            for x in POSITIONS
+        ),
+        (lambda: model()(some_tokens(3, 1), cache), "2 streams, .* 3"),
         (lambda: PreallocatedCache(0), "capacity is 0"),
         (lambda: c.Int8Cache(2.5), "capacity is 2.5"),
         (lambda: RaggedCache(4, 0), "n_streams is 0"),
@@ -440,38 +505,43 @@ def test_what_no_cache_can_be_or_take_is_refused():
     for call, words in calls:
         with pytest.raises(ValueError, match=words):
             call()
-    assert kept.n_seen.tolist() == [4, 1]
-    assert all(map(torch.equal, before, stored(kept)))
+    assert cache.n_seen.tolist() == [4, 1]
+    assert all(map(torch.equal, before, stored(cache)))
 
 
 def test_a_mask_can_only_forbid_more_than_a_place_does():
     for n_seen, n_new in ((0, 4), (6, 3), (5, 1)):
-        kept, end = PreallocatedCache(N), n_seen + n_new
-        kept.n_seen = n_seen
+        cache = PreallocatedCache(N)
+        cache.n_seen = n_seen
+        end = n_seen + n_new
         allowed = torch.ones(n_new, end).tril(n_seen).bool()
         extra = torch.rand(n_new, end, generator=seeded()) < 0.5
-        assert torch.equal(kept.place(n_new, mask=extra).mask, allowed & extra)
-        assert torch.equal(kept.place(n_new, causal=False, mask=extra).mask, extra)
+        assert torch.equal(cache.place(n_new, mask=extra).mask, allowed & extra)
+        assert torch.equal(cache.place(n_new, causal=False, mask=extra).mask, extra)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CACHES)
 @torch.no_grad()
-def test_a_mask_that_has_no_column_for_each_position_is_refused(kind):
-    gpt, tokens = model(), some_tokens(2, 8)
+def test_a_mask_that_has_no_column_for_each_position_is_refused(name):
+    gpt = model()
+    tokens = some_tokens(2, 8)
     for n in (1, 3):
-        kept, straight = KINDS[kind](N, 2), KINDS[kind](N, 2)
-        for each in (kept, straight):
-            gpt(tokens[:, :5], each)
+        refusing, straight = CACHES[name](N, 2), CACHES[name](N, 2)
+        for cache in (refusing, straight):
+            gpt(tokens[:, :5], cache)
+
         for shape in ((n, 4), (n, 5 + n + 1), (4, 5 + n), (2, 1, 1, n + 1)):
             words = rf"{n} queries and {5 + n} keys"
             with pytest.raises(ValueError, match=words):
-                gpt(tokens[:, :n], kept, mask=torch.ones(shape) > 0)
+                gpt(tokens[:, :n], refusing, mask=torch.ones(shape) > 0)
         for mask in ("causal", "padding", [[True]], torch.ones(n, 5 + n).long()):
             with pytest.raises(ValueError, match="must be bool, True = may attend"):
-                gpt(tokens[:, :n], kept, mask=mask)
+                gpt(tokens[:, :n], refusing, mask=mask)
+
+        # What fits, or is the same for all keys, is taken.
         new = tokens[:, 5 : 5 + n]
         for shape in ((5 + n,), (1,), (1, 1), (2, 1, n, 5 + n)):
             mask = torch.ones(shape) > 0
-            place = kept.place(n, mask=mask, n_streams=2)
+            place = refusing.place(n, mask=mask, n_streams=2)
             assert place.mask.shape[-1] in (1, len(place.keys))
-        assert torch.equal(gpt(new, kept), gpt(new, straight))
+        assert torch.equal(gpt(new, refusing), gpt(new, straight))

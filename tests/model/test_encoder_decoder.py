@@ -1,4 +1,4 @@
-"""The encoder and its decoder; `test_models` compares them with T5."""
+"""The encoder and its decoder; `test_gpt` compares them with T5."""
 
 from dataclasses import replace
 
@@ -19,9 +19,16 @@ BEGIN = torch.zeros(3, 1, dtype=torch.long)
 
 def tiny(d_source=None, shared=False, **options) -> EncoderDecoder:
     """Random weights, large enough for every token to matter."""
-    sizes = {"d_vocab": 11, "context_length": 12, "d_model": 8, "n_heads": 2}
-    sizes |= {"n_layers": 2, "dropout": 0.0}
-    config = replace(TRANSFORMER_BASE, **sizes | options)
+    small = replace(
+        TRANSFORMER_BASE,
+        d_vocab=11,
+        context_length=12,
+        d_model=8,
+        n_heads=2,
+        n_layers=2,
+        dropout=0.0,
+    )
+    config = replace(small, **options)
     model = EncoderDecoder(config, seeded(), d_source=d_source, shared=shared)
     return shaken(model, seed=1)
 
@@ -29,12 +36,17 @@ def tiny(d_source=None, shared=False, **options) -> EncoderDecoder:
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.no_grad()
 def test_a_padded_batch_equals_each_sequence_alone(positions):
-    for options in ({"pre_norm": True}, {"engine": "explicit"}, {"n_kv_heads": 1}):
-        model = tiny(positions=positions, **options)
+    for model in (
+        tiny(positions=positions, pre_norm=True),
+        tiny(positions=positions, engine="explicit"),
+        tiny(positions=positions, n_kv_heads=1),
+    ):
         together = model(SOURCE, TARGET, LENGTHS)
         for i, (n, t) in enumerate(zip(LENGTHS, (6, 1, 3), strict=True)):
             alone = model(SOURCE[i : i + 1, :n], TARGET[i : i + 1, :t])
             assert_close(together[i : i + 1, :t], alone, atol=1e-5, rtol=0)
+
+        # What stands in the padding does nothing.
         other = SOURCE.clone()
         other[1, 1:] = 10
         assert_close(model(other, TARGET, LENGTHS), together, atol=1e-5, rtol=0)
@@ -43,12 +55,18 @@ def test_a_padded_batch_equals_each_sequence_alone(positions):
 @torch.no_grad()
 def test_the_encoder_sees_what_comes_later_and_the_decoder_does_not():
     """Training shows the right target: it must not tell what is to be predicted."""
-    model, changed = tiny(), SOURCE.clone()
-    changed[:, 6] = (changed[:, 6] + 1) % 11
+    model = tiny()
     before = model(SOURCE, TARGET)
+
+    # The source's last token moves every feature.
+    changed = SOURCE.clone()
+    changed[:, 6] = (changed[:, 6] + 1) % 11
     assert ((model(changed, TARGET) - before).abs().amax(-1) > 1e-4).all()
-    features, others = (model.encode(x)[0] for x in (SOURCE, changed))
-    assert ((others - features).abs().amax(-1) > 1e-4).all()
+    features, _ = model.encode(SOURCE)
+    changed_features, _ = model.encode(changed)
+    assert ((changed_features - features).abs().amax(-1) > 1e-4).all()
+
+    # The target's tokens move nothing before them.
     for t in range(6):
         changed = TARGET.clone()
         changed[:, t] = (changed[:, t] + 1) % 11
@@ -57,7 +75,8 @@ def test_the_encoder_sees_what_comes_later_and_the_decoder_does_not():
 
 
 def test_the_source_is_encoded_and_projected_once():
-    model, calls = tiny(), []
+    model = tiny()
+    calls = []
     reading = model.decoder.blocks[0].cross_attention.to_keys
     for part in (model.encoder, reading):
         part.register_forward_hook(lambda part, *_: calls.append(part))
@@ -71,10 +90,13 @@ def test_texts_of_a_batch_are_those_of_each_source_alone(positions):
     model = tiny(positions=positions)
     reader = model.read(SOURCE, LENGTHS)
     prompts = [random_tokens(n, d_vocab=11, seed=n) for n in (4, 1, 2)]
-    cached, uncached, prompted = (
-        torch.stack([*generate(reader, begin, 6, use_cache=use)], 1)
-        for begin, use in ((BEGIN, True), (BEGIN, False), (prompts, True))
-    )
+
+    def texts(begin, use_cache=True):
+        return torch.stack([*generate(reader, begin, 6, use_cache=use_cache)], 1)
+
+    cached = texts(BEGIN)
+    uncached = texts(BEGIN, use_cache=False)
+    prompted = texts(prompts)
     assert torch.equal(cached, uncached)
     for i, n in enumerate(LENGTHS):
         alone = model.read(SOURCE[i : i + 1, :n])
@@ -86,10 +108,11 @@ def test_texts_of_a_batch_are_those_of_each_source_alone(positions):
 
 @torch.no_grad()
 def test_the_scores_of_several_beams_are_log_probabilities():
-    model, source = tiny(), SOURCE[:1]
-    found = beam_search(model.read(source), BEGIN[0], 4, 5, end=3)
-    assert len({tuple(tokens) for _, tokens in found}) == 4
-    for score, tokens in found:
+    model = tiny()
+    source = SOURCE[:1]
+    beams = beam_search(model.read(source), BEGIN[0], 4, 5, end=3)
+    assert len({tuple(tokens) for _, tokens in beams}) == 4
+    for score, tokens in beams:
         target = torch.tensor([[0, *tokens]])
         log_probs = model(source, target[:, :-1]).log_softmax(-1)
         right = log_probs.gather(-1, target[:, 1:, None]).sum().item()
@@ -99,10 +122,13 @@ def test_the_scores_of_several_beams_are_log_probabilities():
 @pytest.mark.parametrize("training", [True, False])
 def test_reading_is_done_without_dropout_and_the_mode_given_back(training):
     model = tiny(dropout=0.5).train(training)
-    reader, still = model.read(SOURCE), tiny().read(SOURCE)
+    reader = model.read(SOURCE)
     assert model.training == reader.training == training
-    for (ours, _), (right, _) in zip(reader.context, still.context, strict=True):
-        assert_close(ours, right)
+
+    without_dropout = tiny().read(SOURCE)
+    pairs = zip(reader.context, without_dropout.context, strict=True)
+    for (keys_and_values, _), (expected, _) in pairs:
+        assert_close(keys_and_values, expected)
     with pytest.raises(ValueError, match="vocabulary"):
         model.read(SOURCE + 20)
     assert all(part.training == training for part in model.modules())
@@ -111,9 +137,11 @@ def test_reading_is_done_without_dropout_and_the_mode_given_back(training):
 def test_texts_are_written_without_dropout_whatever_mode_came_first():
     """The reader was made of a model in one mode; the decoder is in another by then."""
     model = tiny(dropout=0.5)
-    reader, right = model.read(SOURCE), [*generate(tiny().read(SOURCE), BEGIN, 6)]
+    reader = model.read(SOURCE)
     model.train()
-    assert torch.equal(torch.stack([*generate(reader, BEGIN, 6)]), torch.stack(right))
+    text = torch.stack([*generate(reader, BEGIN, 6)])
+    expected = torch.stack([*generate(tiny().read(SOURCE), BEGIN, 6)])
+    assert torch.equal(text, expected)
     assert model.decoder.training and not reader.training
 
 
@@ -137,18 +165,15 @@ def test_what_cannot_be_read_is_named():
 def test_the_base_model_is_the_papers_and_embeddings_are_shared_where_asked_for():
     """Vaswani et al. 2017, table 3: 65 million parameters, one embedding for all."""
     base = TRANSFORMER_BASE
-    assert (base.n_heads, base.dropout, base.scale_embeddings, base.pre_norm) == (
-        8,
-        0.1,
-        1,
-        0,
-    )
+    assert (base.n_heads, base.dropout) == (8, 0.1)
+    assert base.scale_embeddings and not base.pre_norm
     with torch.device("meta"):
         model = EncoderDecoder(shared=True)
     assert 62e6 < sum(p.numel() for p in model.parameters()) < 66e6
     assert isinstance(model.encoder.norm, nn.Identity)  # post-norm blocks end with one
     assert model.encoder.embedding.weight is model.decoder.embedding.weight
     assert model.decoder.unembedding.weight is model.decoder.embedding.weight
+
     apart = tiny(d_source=29)
     assert apart.encoder.embedding.weight.shape == (29, 8)
     with pytest.raises(ValueError, match="source has 29 tokens, the target 11"):

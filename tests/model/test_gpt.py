@@ -1,7 +1,8 @@
 """Models against GPT-2, Llama and T5 of transformers, and what any weights show."""
 
 import math
-from dataclasses import FrozenInstanceError
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
 from functools import partial
 from itertools import product
 from unittest.mock import patch
@@ -9,9 +10,8 @@ from unittest.mock import patch
 import pytest
 import torch
 import torch.nn.functional as F
-from common import random_tokens as draw_tokens
-from common import seeded, shaken
-from torch import nn
+from common import random_tokens, seeded, shaken
+from torch import Tensor, nn
 from torch.testing import assert_close
 from transformers import (
     GPT2Config,
@@ -28,37 +28,54 @@ from companion.model.attention import ENGINES
 from companion.model.gpt import evaluating
 from companion.model.positions import POSITIONS
 
-SIZES = {"d_vocab": 17, "context_length": 8, "d_model": 16, "n_heads": 4, "n_layers": 2}
-BIG = {"d_vocab": 50, "context_length": 16, "d_model": 32, "n_heads": 4, "n_layers": 3}
-TEXT, OTHER = (draw_tokens(2, n, d_vocab=50, seed=n) for n in (16, 11))
+SMALL = GPTConfig(d_vocab=17, context_length=8, d_model=16, n_heads=4, n_layers=2)
+BIG = GPTConfig(d_vocab=50, context_length=16, d_model=32, n_heads=4, n_layers=3)
+TEXT = random_tokens(2, 16, d_vocab=50, seed=16)
+OTHER = random_tokens(2, 11, d_vocab=50, seed=11)
 LENGTHS = torch.tensor([16, 9])
-TOKENS = draw_tokens(2, 8, d_vocab=17)
+TOKENS = random_tokens(2, 8, d_vocab=17)
 
 
-def thirds(at: str, *joined) -> dict:
+def thirds(at: str, *joined: Tensor) -> dict[str, tuple[Tensor, ...]]:
     """The weight and the bias of a joined product, parted in three."""
-    parts = zip(*(x.chunk(3) for x in joined), strict=True)
+    thirds_of_each = [x.chunk(3) for x in joined]
     names = [f"{at}.to_{name}" for name in ("queries", "keys", "values")]
-    return dict(zip(names, parts, strict=True))
+    return dict(zip(names, zip(*thirds_of_each, strict=True), strict=True))
+
+
+def tensors_of(part: nn.Module | list | tuple) -> list[Tensor]:
+    """A layer's weights as a Linear has them, or those that are parted already."""
+    if isinstance(part, Conv1D):  # it holds the transpose of a Linear
+        return [part.weight.T, part.bias]
+    if isinstance(part, nn.Module):
+        return [*part.parameters()]
+    return [*part]
 
 
 @torch.no_grad()
-def compare(model, config: dict, parts: dict, run, expected) -> None:
-    """By every engine, with their layers' weights for ours; none of ours is left."""
+def compare(
+    build: Callable[[GPTConfig], nn.Module],
+    config: GPTConfig,
+    parts: dict,
+    run: Callable[[nn.Module], Tensor],
+    expected: Tensor,
+) -> None:
+    """Holds a model with the reference's weights to its logits, by every engine.
+
+    parts: the reference's layer, or its tensors, for each layer of the model; no
+    parameter of the model may be left over.
+    """
     assert expected.std() > 0.5
     for engine in ENGINES:
-        ours = model(GPTConfig(engine=engine, **config)).eval()
-        left = {id(x) for x in ours.parameters()}
-        for name, theirs in parts.items():
-            if isinstance(theirs, Conv1D):  # it holds the transpose of a Linear
-                theirs = theirs.weight.T, theirs.bias
-            theirs = theirs.parameters() if isinstance(theirs, nn.Module) else theirs
-            own = ours.get_submodule(name).parameters()
-            for mine, other in zip(own, theirs, strict=True):
-                mine.copy_(other)
-                left -= {id(mine)}
+        model = build(replace(config, engine=engine)).eval()
+        left = {id(parameter) for parameter in model.parameters()}
+        for name, part in parts.items():
+            parameters = model.get_submodule(name).parameters()
+            for parameter, tensor in zip(parameters, tensors_of(part), strict=True):
+                parameter.copy_(tensor)
+                left -= {id(parameter)}
         assert not left
-        assert_close(run(ours), expected, atol=1e-4, rtol=0)
+        assert_close(run(model), expected, atol=1e-4, rtol=0)
 
 
 GPT2 = {
@@ -72,16 +89,17 @@ GPT2 = {
 
 def test_logits_are_gpt2s():
     """Learned positions, biases, GELU by a tanh, one matrix in and out."""
-    sizes = {"n_positions": 16, "n_embd": 32, "n_layer": 3, "n_head": 4}
-    theirs = shaken(GPT2LMHeadModel(GPT2Config(vocab_size=50, **sizes)), std=0.2)
-    body = theirs.transformer
+    config = GPT2Config(vocab_size=50, n_positions=16, n_embd=32, n_layer=3, n_head=4)
+    reference = shaken(GPT2LMHeadModel(config), std=0.2)
+    body = reference.transformer
+
     parts = {"embedding": body.wte, "positions.table": body.wpe, "norm": body.ln_f}
     for i, block in enumerate(body.h):
-        three = block.attn.c_attn
-        parts |= thirds(f"blocks.{i}.attention", three.weight.T, three.bias)
+        joined = block.attn.c_attn
+        parts.update(thirds(f"blocks.{i}.attention", joined.weight.T, joined.bias))
         for name, layer in GPT2.items():
             parts[f"blocks.{i}.{name}"] = block.get_submodule(layer)
-    compare(GPT, BIG, parts, lambda gpt: gpt(TEXT), theirs(TEXT).logits)
+    compare(GPT, BIG, parts, lambda gpt: gpt(TEXT), reference(TEXT).logits)
 
 
 LLAMA = {
@@ -99,70 +117,125 @@ LLAMA = {
 
 def test_logits_are_llamas():
     """Rotary positions of another base, RMSNorm, SwiGLU, grouped queries, untied."""
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3}
-    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 50}
-    how = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
-    config = LlamaConfig(**sizes, **how, rms_norm_eps=1e-5)
-    theirs = shaken(LlamaForCausalLM(config), std=0.2)
-    body = theirs.model
-    parts = {"embedding": body.embed_tokens, "unembedding": theirs.lm_head}
-    parts |= {"norm": body.norm}
+    config = LlamaConfig(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+        rms_norm_eps=1e-5,
+    )
+    reference = shaken(LlamaForCausalLM(config), std=0.2)
+    body = reference.model
+
+    parts = {
+        "embedding": body.embed_tokens,
+        "unembedding": reference.lm_head,
+        "norm": body.norm,
+    }
     for i, block in enumerate(body.layers):
         for name, layer in LLAMA.items():
             parts[f"blocks.{i}.{name}"] = block.get_submodule(layer)
-    config = {"norm": "rms", "feed_forward": "gated", "activation": "silu"} | BIG
-    config |= {"positions": "rotary", "rotary_base": 500.0, "bias": False}
-    config |= {"n_kv_heads": 2, "d_hidden": 48, "tie_embeddings": False}
-    compare(GPT, config, parts, lambda gpt: gpt(TEXT), theirs(TEXT).logits)
+
+    config = replace(
+        BIG,
+        n_kv_heads=2,
+        d_hidden=48,
+        positions="rotary",
+        rotary_base=500.0,
+        norm="rms",
+        feed_forward="gated",
+        activation="silu",
+        bias=False,
+        tie_embeddings=False,
+    )
+    compare(GPT, config, parts, lambda gpt: gpt(TEXT), reference(TEXT).logits)
 
 
 def t5_branch(at: str, branch: nn.Module) -> dict:
     """One residual branch of a T5 block. T5 does not divide by √d: its queries do."""
-    kind, layers = [*branch.named_children()][0]
-    parts = {f"{at}_norm": branch.layer_norm}
-    if kind == "DenseReluDense":
-        return parts | {f"{at}.to_hidden": layers.wi, f"{at}.to_output": layers.wo}
-    parts |= {f"{at}.to_queries": [layers.q.weight * math.sqrt(8)]}
-    parts |= {f"{at}.to_keys": layers.k, f"{at}.to_values": layers.v}
-    return parts | {f"{at}.to_output": layers.o}
+    name, layers = next(branch.named_children())
+    if name == "DenseReluDense":
+        return {
+            f"{at}_norm": branch.layer_norm,
+            f"{at}.to_hidden": layers.wi,
+            f"{at}.to_output": layers.wo,
+        }
+    return {
+        f"{at}_norm": branch.layer_norm,
+        f"{at}.to_queries": [layers.q.weight * math.sqrt(8)],
+        f"{at}.to_keys": layers.k,
+        f"{at}.to_values": layers.v,
+        f"{at}.to_output": layers.o,
+    }
+
+
+def t5_stack(half: str, stack: nn.Module) -> dict:
+    """The encoder's or the decoder's parts; the latter's blocks have a third branch."""
+    relative = stack.block[0].layer[0].SelfAttention.relative_attention_bias
+    parts = {f"{half}.norm": stack.final_layer_norm}
+    parts[f"{half}.positions.table"] = relative
+    for i, block in enumerate(stack.block):
+        first, *cross, last = block.layer
+        parts.update(t5_branch(f"{half}.blocks.{i}.attention", first))
+        parts.update(t5_branch(f"{half}.blocks.{i}.feed_forward", last))
+        if cross:
+            parts.update(t5_branch(f"{half}.blocks.{i}.cross_attention", *cross))
+    return parts
 
 
 def test_logits_are_t5s():
     """An encoder that looks both ways, padding, one embedding for both, scaled here."""
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 3, "num_heads": 4}
-    how = {"tie_word_embeddings": False, "layer_norm_epsilon": 1e-5}
-    config = T5Config(vocab_size=50, **sizes, **how)
-    theirs = shaken(T5ForConditionalGeneration(config), std=0.2)
-    parts = {"encoder.embedding": [theirs.shared.weight / math.sqrt(32)]}
-    parts |= {"decoder.unembedding": theirs.lm_head}
-    for half, stack in (("encoder", theirs.encoder), ("decoder", theirs.decoder)):
-        relative = stack.block[0].layer[0].SelfAttention.relative_attention_bias
-        parts |= {f"{half}.norm": stack.final_layer_norm}
-        parts |= {f"{half}.positions.table": relative}
-        for i, block in enumerate(stack.block):
-            first, *cross, last = block.layer
-            parts |= t5_branch(f"{half}.blocks.{i}.attention", first)
-            parts |= t5_branch(f"{half}.blocks.{i}.feed_forward", last)
-            if cross:
-                parts |= t5_branch(f"{half}.blocks.{i}.cross_attention", *cross)
-    seen = (torch.arange(16) < LENGTHS[:, None]).long()
-    out = theirs(TEXT, attention_mask=seen, decoder_input_ids=OTHER).logits
-    config = {"positions": "t5", "norm": "rms", "activation": "relu", "d_hidden": 64}
-    config |= BIG | {"bias": False, "tie_embeddings": False, "scale_embeddings": True}
-    model = partial(EncoderDecoder, shared=True)
-    compare(model, config, parts, lambda model: model(TEXT, OTHER, LENGTHS), out)
+    config = T5Config(
+        vocab_size=50,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=3,
+        num_heads=4,
+        tie_word_embeddings=False,
+        layer_norm_epsilon=1e-5,
+    )
+    reference = shaken(T5ForConditionalGeneration(config), std=0.2)
+    parts = {
+        "encoder.embedding": [reference.shared.weight / math.sqrt(32)],
+        "decoder.unembedding": reference.lm_head,
+        **t5_stack("encoder", reference.encoder),
+        **t5_stack("decoder", reference.decoder),
+    }
+
+    real = (torch.arange(16) < LENGTHS[:, None]).long()
+    expected = reference(TEXT, attention_mask=real, decoder_input_ids=OTHER).logits
+    config = replace(
+        BIG,
+        d_hidden=64,
+        positions="t5",
+        norm="rms",
+        activation="relu",
+        bias=False,
+        tie_embeddings=False,
+        scale_embeddings=True,
+    )
+    build = partial(EncoderDecoder, shared=True)
+    compare(build, config, parts, lambda model: model(TEXT, OTHER, LENGTHS), expected)
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
 @torch.no_grad()
 def test_a_token_changes_what_may_see_it_and_no_other(positions):
     """Through one layer, so that nothing gets round the mask; cached or not."""
-    config = GPTConfig(**SIZES | {"n_layers": 1}, positions=positions)
-    model, padding = shaken(GPT(config)), padding_mask(torch.tensor([8, 5]), 8)
+    config = replace(SMALL, n_layers=1, positions=positions)
+    model = shaken(GPT(config))
+    padding = padding_mask(torch.tensor([8, 5]), 8)
     for mask in (None, padding.expand(2, 1, 8, 8), (torch.arange(8) != 1).expand(8, 8)):
         seen = torch.ones(2, 8, 8).tril().bool()
-        seen = seen if mask is None else seen & mask.view(-1, 8, 8)
+        if mask is not None:
+            seen &= mask.view(-1, 8, 8)
         seen |= torch.eye(8, dtype=torch.bool)  # its own embedding
+
+        # Change each token in turn.
         before = model(TOKENS, mask=mask)
         for s in range(8):
             changed = TOKENS.clone()
@@ -170,18 +243,23 @@ def test_a_token_changes_what_may_see_it_and_no_other(positions):
             moved = (model(changed, mask=mask) - before).abs().amax(-1)
             assert (moved[seen[..., s]] > 1e-4).all()
             assert (moved[~seen[..., s]] < 1e-6).all()
-        cache, pieces = model.new_cache(), []
-        for a, b in ((0, 3), (3, 4), (4, 8)):
-            part = None if mask is None else mask[..., a:b, :b]
-            pieces.append(model(TOKENS[:, a:b], cache, mask=part))
+
+        # The same in pieces, with a cache.
+        cache = model.new_cache()
+        pieces = []
+        for start, end in ((0, 3), (3, 4), (4, 8)):
+            part = None if mask is None else mask[..., start:end, :end]
+            pieces.append(model(TOKENS[:, start:end], cache, mask=part))
         assert_close(torch.cat(pieces, 1), before, atol=1e-5, rtol=0)
 
 
 def test_a_plain_causal_pass_says_so_to_the_kernel_and_others_bring_what_they_need():
     """PyTorch's `is_causal` is fast, and wrong where a cache holds tokens already."""
-    gpt, encoder = (GPT(GPTConfig(**SIZES), causal=x) for x in (True, False))
-    cache, everything = gpt.new_cache(), torch.ones(8, 8, dtype=torch.bool)
-    for call, causal, mask in (
+    gpt = GPT(SMALL)
+    encoder = GPT(SMALL, causal=False)
+    cache = gpt.new_cache()
+    everything = torch.ones(8, 8, dtype=torch.bool)
+    for run, causal, mask in (
         (lambda: gpt(TOKENS), True, None),
         (lambda: gpt(TOKENS[:, :3], cache), True, None),
         (lambda: gpt(TOKENS[:, :3], cache), False, torch.ones(3, 6).tril(3).bool()),
@@ -192,17 +270,20 @@ def test_a_plain_causal_pass_says_so_to_the_kernel_and_others_bring_what_they_ne
     ):
         kernel = F.scaled_dot_product_attention
         with patch.object(F, "scaled_dot_product_attention", wraps=kernel) as spy:
-            call()
+            run()
         assert spy.call_count == 2  # layers
-        for (*_, found), how in spy.call_args_list:
-            assert how["is_causal"] == causal
-            assert found is mask is None or torch.equal(found, mask)
+        for call in spy.call_args_list:
+            kernels_mask = call.args[-1]
+            assert call.kwargs["is_causal"] == causal
+            assert kernels_mask is mask is None or torch.equal(kernels_mask, mask)
 
 
 @torch.no_grad()
 def test_last_picks_the_logits_of_a_place_or_of_one_for_each_stream():
-    model, tokens = shaken(GPT(GPTConfig(**SIZES))), draw_tokens(3, 7, d_vocab=17)
-    whole, places = model(tokens), torch.tensor([6, 0, 3])
+    model = shaken(GPT(SMALL))
+    tokens = random_tokens(3, 7, d_vocab=17)
+    whole = model(tokens)
+    places = torch.tensor([6, 0, 3])
     for last in (-1, 0, 6):
         assert_close(model(tokens, last=last), whole[:, last])
     assert_close(model(tokens, last=places), whole[torch.arange(3), places])
@@ -210,15 +291,18 @@ def test_last_picks_the_logits_of_a_place_or_of_one_for_each_stream():
 
 
 def test_weights_begin_with_the_published_deviations():
-    sizes = SIZES | {"d_model": 64, "n_layers": 8}
-    for options in ({}, {"zero_init": True}, {"feed_forward": "gated", "norm": "rms"}):
-        gpt = GPT(GPTConfig(**sizes, **options), seeded(), cross=True)
+    plain = replace(SMALL, d_model=64, n_layers=8)
+    zero = replace(plain, zero_init=True)
+    gated = replace(plain, feed_forward="gated", norm="rms")
+    for config in (plain, zero, gated):
+        gpt = GPT(config, seeded(), cross=True)
         for name, parameter in gpt.named_parameters():
             if parameter.dim() == 1:
                 assert (parameter == (1 if name.endswith("gain") else 0)).all(), name
                 continue
-            residual = name.endswith("to_output.weight")
-            std = (0 if "zero_init" in options else 0.005) if residual else 0.02
+            std = 0.02
+            if name.endswith("to_output.weight"):  # into the residual stream
+                std = 0 if config.zero_init else 0.005
             assert parameter.std().item() == pytest.approx(std, rel=0.1), name
             assert abs(parameter.mean().item()) <= std / 5, name
 
@@ -226,7 +310,7 @@ def test_weights_begin_with_the_published_deviations():
 def test_the_generator_alone_decides_the_weights():
     def weights(seed, global_seed):
         torch.manual_seed(global_seed)
-        return list(GPT(GPTConfig(**SIZES), seeded(seed)).parameters())
+        return list(GPT(SMALL, seeded(seed)).parameters())
 
     first, again, other = weights(0, 1), weights(0, 2), weights(1, 1)
     assert all(map(torch.equal, first, again))
@@ -240,7 +324,8 @@ def test_a_model_has_the_parts_of_its_configuration():
             gpt = GPT(GPTConfig(tie_embeddings=tied))
             assert sum(p.numel() for p in gpt.parameters()) == n
             assert (gpt.unembedding.weight is gpt.embedding.weight) == tied
-    plain = GPT(GPTConfig(**SIZES, bias=False, qk_norm=True, n_kv_heads=2))
+
+    plain = GPT(replace(SMALL, bias=False, qk_norm=True, n_kv_heads=2))
     assert not [name for name, _ in plain.named_parameters() if "bias" in name]
     assert all(block.attention.qk_norm for block in plain.blocks)
     assert plain.new_cache().capacity == 8 and plain.new_cache(3).capacity == 3
@@ -250,8 +335,10 @@ def test_a_model_has_the_parts_of_its_configuration():
 
 def test_every_parameter_takes_part_in_the_loss():
     for positions in POSITIONS:
-        how = {"positions": positions, "feed_forward": "gated", "tie_embeddings": False}
-        model = EncoderDecoder(GPTConfig(**SIZES | how), seeded())
+        config = replace(
+            SMALL, positions=positions, feed_forward="gated", tie_embeddings=False
+        )
+        model = EncoderDecoder(config, seeded())
         model(TOKENS, TOKENS).sin().sum().backward()
         for name, parameter in model.named_parameters():
             moves = not name.endswith("to_keys.bias")  # it adds the same to all scores
@@ -261,17 +348,18 @@ def test_every_parameter_takes_part_in_the_loss():
 
 @torch.no_grad()
 def test_dropout_falls_on_the_embedding_and_every_branch_in_training_alone():
-    gpt = shaken(GPT(GPTConfig(**SIZES, dropout=1.0)))
-    kept = gpt(TOKENS)
+    gpt = shaken(GPT(replace(SMALL, dropout=1.0)))
+    by_evaluation = gpt(TOKENS)
     nothing_left = gpt.unembedding(gpt.norm(torch.zeros(2, 8, 16)))
     assert_close(gpt.train()(TOKENS), nothing_left)
-    still = GPT(GPTConfig(**SIZES)).train()
-    still.load_state_dict(gpt.state_dict())
-    assert_close(still(TOKENS), kept)
+
+    without_dropout = GPT(SMALL).train()
+    without_dropout.load_state_dict(gpt.state_dict())
+    assert_close(without_dropout(TOKENS), by_evaluation)
 
 
 def test_tokens_and_masks_that_do_not_fit_are_refused():
-    gpt = GPT(GPTConfig(**SIZES))
+    gpt = GPT(SMALL)
     cache = gpt.new_cache(20)
     gpt(TOKENS[:, :6], cache)
     assert torch.equal(gpt(TOKENS.int()), gpt(TOKENS))
@@ -290,16 +378,16 @@ def test_tokens_and_masks_that_do_not_fit_are_refused():
             gpt(tokens)
     with pytest.raises(ValueError, match=r"9 positions exceed context_length \(8\)"):
         gpt(TOKENS[:, :3], cache)
-    for kind in ("int64", "float32"):  # 0 and 1 would be added to the scores
-        with pytest.raises(ValueError, match=f"{kind} .* bool, True = may attend"):
-            gpt(TOKENS, mask=torch.ones(8, 8, dtype=getattr(torch, kind)))
+    for name in ("int64", "float32"):  # 0 and 1 would be added to the scores
+        with pytest.raises(ValueError, match=f"{name} .* bool, True = may attend"):
+            gpt(TOKENS, mask=torch.ones(8, 8, dtype=getattr(torch, name)))
 
 
 @pytest.mark.parametrize("part", ["embedding", "positions", "positions.table"])
 def test_what_fails_beside_the_tokens_is_not_taken_for_them(part):
     errors = (IndexError, RuntimeError, ValueError, AttributeError, TypeError)
     for error in (*errors, torch.OutOfMemoryError, NotImplementedError):
-        gpt = GPT(GPTConfig(**SIZES))
+        gpt = GPT(SMALL)
 
         def fail(*_, error=error):
             raise error("something else")
@@ -312,7 +400,7 @@ def test_what_fails_beside_the_tokens_is_not_taken_for_them(part):
 def test_a_pass_on_meta_leaves_nothing_behind():
     """The weights that come afterwards find the module as it was made."""
     for positions in POSITIONS:
-        config = GPTConfig(**SIZES, positions=positions)
+        config = replace(SMALL, positions=positions)
         right = shaken(GPT(config))
         with torch.device("meta"):
             gpt = GPT(config)
@@ -322,25 +410,34 @@ def test_a_pass_on_meta_leaves_nothing_behind():
 
 
 def test_a_model_that_cannot_be_built_says_which_number_is_wrong():
-    for wrong, words in (
-        ({"n_layers": 0}, "n_layers is 0; .* 1 or more"),
-        ({"d_model": 16.0}, r"d_model is 16\.0"),
-        ({"dropout": 1.5}, r"dropout is 1\.5; .* at most 1"),
-        ({"positions": "fourier"}, "positions is 'fourier'.*'learned'.*'rotary'"),
-        ({"feed_forward": None}, "feed_forward is None.*'plain'.*'gated'"),
-        ({"engine": "blocks"}, "'blocks'.*'fused'.*'flash'"),
-        ({"positions": "rotary", "d_model": 12}, "3 features .*even"),
-        ({"positions": "rotary", "rotary_base": 0}, "base is 0; .* above 0"),
+    for make, words in (
+        (lambda: replace(SMALL, n_layers=0), "n_layers is 0; .* 1 or more"),
+        (lambda: replace(SMALL, d_model=16.0), r"d_model is 16\.0"),
+        (lambda: replace(SMALL, dropout=1.5), r"dropout is 1\.5; .* at most 1"),
+        (
+            lambda: replace(SMALL, positions="fourier"),
+            "positions is 'fourier'.*'learned'.*'rotary'",
+        ),
+        (
+            lambda: replace(SMALL, feed_forward=None),
+            "feed_forward is None.*'plain'.*'gated'",
+        ),
+        (lambda: replace(SMALL, engine="blocks"), "'blocks'.*'fused'.*'flash'"),
+        (lambda: replace(SMALL, positions="rotary", d_model=12), "3 features .*even"),
+        (
+            lambda: replace(SMALL, positions="rotary", rotary_base=0),
+            "base is 0; .* above 0",
+        ),
     ):
         with pytest.raises(ValueError, match=words):
-            GPT(GPTConfig(**SIZES | wrong))
+            GPT(make())
 
 
 def test_evaluating_gives_every_part_its_own_mode_back():
     """The whole in training and a part not, the whole not and a part in training."""
     parts = ("dropout", "blocks", "blocks.1.dropout", "")
     for part, whole in (*product(parts, (True, False)), ("", True)):
-        gpt = GPT(GPTConfig(**SIZES, dropout=0.1)).train(whole)
+        gpt = GPT(replace(SMALL, dropout=0.1)).train(whole)
         gpt.get_submodule(part).train(not whole)
         modes = [x.training for x in gpt.modules()]
         with pytest.raises(RuntimeError, match="in between"), evaluating(gpt):
@@ -351,13 +448,14 @@ def test_evaluating_gives_every_part_its_own_mode_back():
 
 def test_two_matrices_are_not_loaded_into_one():
     """They were: the last of the two won, without a word."""
-    sizes = {"d_vocab": 5, "context_length": 4, "d_model": 4, "n_heads": 1}
-    tied = GPT(GPTConfig(**sizes, n_layers=1), seeded())
-    untied = GPT(GPTConfig(**sizes, n_layers=1, tie_embeddings=False), seeded())
+    config = GPTConfig(d_vocab=5, context_length=4, d_model=4, n_heads=1, n_layers=1)
+    tied = GPT(config, seeded())
+    untied = GPT(replace(config, tie_embeddings=False), seeded())
     before = tied.embedding.weight.clone()
     with pytest.raises(ValueError, match="one matrix for both"):
         tied.load_state_dict(untied.state_dict())
     assert torch.equal(tied.embedding.weight, before)
+
     other = GPT(tied.config, seeded(1))
     tied.load_state_dict(other.state_dict())
     assert torch.equal(tied.unembedding.weight, other.embedding.weight)

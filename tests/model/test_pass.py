@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -13,12 +14,11 @@ from common import random_tokens, seeded, shaken
 import companion as c
 
 PACKAGE = Path(c.__file__).parent
-SIZES = {"d_vocab": 11, "context_length": 16, "d_model": 8, "n_heads": 2, "n_layers": 3}
-MODERN = {"positions": "rotary", "norm": "rms", "feed_forward": "gated"}
+SMALL = c.GPTConfig(d_vocab=11, context_length=16, d_model=8, n_heads=2, n_layers=3)
 
 
 def model(**options) -> c.GPT:
-    return shaken(c.GPT(c.GPTConfig(**SIZES | options), seeded()))
+    return shaken(c.GPT(replace(SMALL, **options), seeded()))
 
 
 def entered(call) -> set[str]:
@@ -39,17 +39,19 @@ def entered(call) -> set[str]:
 
 
 def test_from_tokens_to_logits_eight_functions_are_entered():
-    gpt, tokens = model(), random_tokens(2, 5, d_vocab=11)
-    found = entered(lambda: gpt(tokens))
-    assert "gpt.GPT.forward" in found and len(found) <= 8, sorted(found)
+    gpt = model()
+    tokens = random_tokens(2, 5, d_vocab=11)
+    names = entered(lambda: gpt(tokens))
+    assert "gpt.GPT.forward" in names and len(names) <= 8, sorted(names)
 
 
 def test_with_rotary_positions_and_a_cache_it_is_ten():
-    gpt, tokens = model(**MODERN), random_tokens(2, 5, d_vocab=11)
+    gpt = model(positions="rotary", norm="rms", feed_forward="gated")
+    tokens = random_tokens(2, 5, d_vocab=11)
     cache = gpt.new_cache()
     gpt(tokens, cache)
-    found = entered(lambda: gpt(tokens[:, :1], cache))
-    assert "cache.PreallocatedCache.append" in found and len(found) <= 10, sorted(found)
+    names = entered(lambda: gpt(tokens[:, :1], cache))
+    assert "cache.PreallocatedCache.append" in names and len(names) <= 10, sorted(names)
 
 
 # Each kind of cache, for so many streams.
@@ -91,14 +93,15 @@ def passes(gpt, cache, tokens, before: int, *, then=(1, 3), interrupt=None):
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
-@pytest.mark.parametrize("kind", CACHES)
-def test_a_pass_that_raises_leaves_the_cache_as_it_was(kind, positions):
+@pytest.mark.parametrize("name", CACHES)
+def test_a_pass_that_raises_leaves_the_cache_as_it_was(name, positions):
     """Wherever it fails, with one new token or several, on few cached tokens or many.
 
     Seven tokens go round the window, in which the new would take the oldest's place.
     What the pass has stored until then are no numbers, which no mask can hide.
     """
-    gpt, tokens = model(positions=positions), random_tokens(2, 16, d_vocab=11)
+    gpt = model(positions=positions)
+    tokens = random_tokens(2, 16, d_vocab=11)
 
     def fails(cache, place, n_new):
         hooks = [gpt.embedding.register_forward_hook(spoil)]
@@ -111,27 +114,37 @@ def test_a_pass_that_raises_leaves_the_cache_as_it_was(kind, positions):
         assert len(cache) == seen
 
     for before, then in product((0, 1, 7), ((1, 3), (3, 1))):
-        whole = passes(gpt, CACHES[kind](2), tokens, before, then=then)
+        whole = passes(gpt, CACHES[name](2), tokens, before, then=then)
         for place, n_new in product(failing_places(gpt), (1, 2, 4)):
-            how = {"then": then, "interrupt": partial(fails, place=place, n_new=n_new)}
-            found = passes(gpt, CACHES[kind](2), tokens, before, **how)
-            assert torch.equal(found, whole), (before, then, n_new, place)
+            logits = passes(
+                gpt,
+                CACHES[name](2),
+                tokens,
+                before,
+                then=then,
+                interrupt=partial(fails, place=place, n_new=n_new),
+            )
+            assert torch.equal(logits, whole), (before, then, n_new, place)
 
 
 @torch.no_grad()
 def test_a_pass_that_raises_leaves_nothing_to_streams_of_other_lengths():
     """What it has written for the short one, the long one's keys would reach."""
-    gpt, tokens = model(), random_tokens(2, 16, d_vocab=11)
+    gpt = model()
+    tokens = random_tokens(2, 16, d_vocab=11)
     straight, broken = c.RaggedCache(16, 2), c.RaggedCache(16, 2)
     for cache in (straight, broken):
         gpt(tokens[:, :7], cache)
         cache.truncate(torch.tensor([2, 7]))
+
+    # One of them fails, with no numbers stored.
     hooks = [gpt.embedding.register_forward_hook(spoil)]
     hooks += [gpt.norm.register_forward_hook(fail)]
     with pytest.raises(Failure):
         gpt(tokens[:, :3], broken)
     for hook in hooks:
         hook.remove()
+
     rows = torch.tensor([1, 0])
     for cache in (straight, broken):
         cache.reorder(rows)
@@ -139,25 +152,29 @@ def test_a_pass_that_raises_leaves_nothing_to_streams_of_other_lengths():
         assert torch.equal(gpt(tokens[:, :n], broken), gpt(tokens[:, :n], straight))
 
 
-@pytest.mark.parametrize("kind", CACHES)
-def test_so_does_one_that_is_refused(kind):
+@pytest.mark.parametrize("name", CACHES)
+def test_so_does_one_that_is_refused(name):
     """Tokens beyond the vocabulary or the context, streams that are not the cache's."""
-    gpt, tokens = model(), random_tokens(2, 16, d_vocab=11)
-    bad = [(tokens + 11, {}), (tokens.repeat(1, 2), {}), (tokens[:1, :2], {})]
-    bad += [(tokens[0], {}), (tokens[:, :2].float(), {}), (tokens[:, :2], {"last": 5})]
+    gpt = model()
+    tokens = random_tokens(2, 16, d_vocab=11)
+    bad = [tokens + 11, tokens.repeat(1, 2), tokens[:1, :2], tokens[0]]
+    bad.append(tokens[:, :2].float())
 
     def refused(cache):
-        for refusable, how in bad:
+        for refusable in bad:
             with pytest.raises((ValueError, RuntimeError, IndexError)):
-                gpt(refusable, cache, **how)
+                gpt(refusable, cache)
+        with pytest.raises((ValueError, RuntimeError, IndexError)):
+            gpt(tokens[:, :2], cache, last=5)
 
-    whole = passes(gpt, CACHES[kind](2), tokens, 6)
-    found = passes(gpt, CACHES[kind](2), tokens, 6, interrupt=refused)
-    assert torch.equal(found, whole)
+    whole = passes(gpt, CACHES[name](2), tokens, 6)
+    logits = passes(gpt, CACHES[name](2), tokens, 6, interrupt=refused)
+    assert torch.equal(logits, whole)
 
 
 def test_a_failed_first_pass_does_not_fix_the_number_of_streams():
-    gpt, tokens = model(), random_tokens(3, 6, d_vocab=11)
+    gpt = model()
+    tokens = random_tokens(3, 6, d_vocab=11)
 
     def fails(cache):
         hook = gpt.norm.register_forward_hook(fail)
@@ -165,7 +182,7 @@ def test_a_failed_first_pass_does_not_fix_the_number_of_streams():
             gpt(tokens, cache)
         hook.remove()
 
-    for kind in set(CACHES) - {"ragged"}:
-        whole = passes(gpt, CACHES[kind](2), tokens[:2], 0)
-        found = passes(gpt, CACHES[kind](2), tokens[:2], 0, interrupt=fails)
-        assert torch.equal(found, whole), kind
+    for name in set(CACHES) - {"ragged"}:
+        whole = passes(gpt, CACHES[name](2), tokens[:2], 0)
+        logits = passes(gpt, CACHES[name](2), tokens[:2], 0, interrupt=fails)
+        assert torch.equal(logits, whole), name

@@ -2,6 +2,7 @@
 
 import math
 from copy import deepcopy
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -46,25 +47,33 @@ def test_rotate_is_llamas(base):
     """One order for the whole batch, and an order for each sequence."""
     queries, keys = random(2, 3, 5, 8), random(2, 3, 5, 8, seed=1)
     copy = queries.clone()
-    parameters = {"rope_type": "default", "rope_theta": float(base)}
-    sizes = {"hidden_size": 24, "num_attention_heads": 3}
-    config = LlamaConfig(**sizes, rope_parameters=parameters)
-    how = {} if base == 10_000 else {"base": base}  # which is the default
+    config = LlamaConfig(
+        hidden_size=24,
+        num_attention_heads=3,
+        rope_parameters={"rope_type": "default", "rope_theta": float(base)},
+    )
+    turn, angles = rotate, rotary
+    if base != 10_000:  # which is the default
+        turn, angles = partial(rotate, base=base), partial(rotary, base=base)
     for positions in (torch.tensor([9, 0, 3, 4, 70]), torch.arange(10).view(2, 5)):
         each = positions if positions.dim() == 2 else positions[None]
         cosines, sines = LlamaRotaryEmbedding(config)(queries, each)
         expected = apply_rotary_pos_emb(queries, keys, cosines, sines)
-        ours = rotate(queries, positions, **how), rotate(keys, positions, **how)
-        assert_close(ours, expected, atol=1e-5, rtol=0)
-        assert torch.equal(apply_rotary(queries, rotary(positions, 8, **how)), ours[0])
+        rotated = turn(queries, positions), turn(keys, positions)
+        assert_close(rotated, expected, atol=1e-5, rtol=0)
+        by_angles = apply_rotary(queries, angles(positions, 8))
+        assert torch.equal(by_angles, rotated[0])
     assert torch.equal(queries, copy)
 
 
 def test_interleaved_rotation_is_multiplication_by_a_complex_number():
-    x, positions, base = random(2, 3, 5, 8), torch.tensor([0, 1, 2, 5, 30]), 500
+    x = random(2, 3, 5, 8)
+    positions = torch.tensor([0, 1, 2, 5, 30])
+    base = 500
     rotated = interleave(rotate(deinterleave(x), positions, base))
-    speeds = torch.tensor([base ** (-2 * i / 8) for i in range(4)])
-    turns = torch.polar(torch.ones(5, 4), positions[:, None] * speeds)
+
+    frequencies = torch.tensor([base ** (-2 * i / 8) for i in range(4)])
+    turns = torch.polar(torch.ones(5, 4), positions[:, None] * frequencies)
     pairs = torch.view_as_complex(x.unflatten(-1, (4, 2)))
     expected = torch.view_as_real(pairs * turns).flatten(-2)
     assert_close(rotated, expected, atol=1e-5, rtol=0)
@@ -72,7 +81,8 @@ def test_interleaved_rotation_is_multiplication_by_a_complex_number():
 
 def test_far_positions_are_exact_in_a_model_of_half_precision_too():
     """In bfloat16 position 1,001 would be 1,000."""
-    scheme, far = RotaryPositions(8).bfloat16(), torch.tensor([1001])
+    scheme = RotaryPositions(8).bfloat16()
+    far = torch.tensor([1001])
     x = random(1, 1, 1, 8).bfloat16()
     rotated = apply_rotary(x, scheme(None, Place(far, far))[1])
     assert rotated.dtype == torch.bfloat16
@@ -81,7 +91,8 @@ def test_far_positions_are_exact_in_a_model_of_half_precision_too():
 
 def test_the_frequencies_stay_whatever_a_model_goes_through():
     """A pass elsewhere, half precision, a copy, a file without them."""
-    x, far = random(1, 1, 1, 8), torch.tensor([1001])
+    x = random(1, 1, 1, 8)
+    far = torch.tensor([1001])
     right = rotate(x, far)
 
     def assert_right(scheme):
@@ -96,6 +107,7 @@ def test_the_frequencies_stay_whatever_a_model_goes_through():
     scheme(None, Place(elsewhere, elsewhere))
     assert vars(scheme) == before
     assert_right(scheme)
+
     for change in (nn.Module.half, nn.Module.bfloat16, nn.Module.double, deepcopy):
         assert_right(change(RotaryPositions(8)))
     assert_right(RotaryPositions(8).to("meta"))
@@ -105,7 +117,8 @@ def test_the_frequencies_stay_whatever_a_model_goes_through():
 
 
 def test_half_precision_as_the_default_rounds_no_position():
-    distances, before = torch.arange(300), torch.get_default_dtype()
+    distances = torch.arange(300)
+    before = torch.get_default_dtype()
 
     def numbers():
         rope = rotary(torch.tensor([1001]), 8)
@@ -115,40 +128,43 @@ def test_half_precision_as_the_default_rounds_no_position():
     for dtype in (torch.bfloat16, torch.float16):
         torch.set_default_dtype(dtype)
         try:
-            found = numbers()
+            rounded = numbers()
         finally:
             torch.set_default_dtype(before)
-        assert_close(found, right, atol=0, rtol=0)
+        assert_close(rounded, right, atol=0, rtol=0)
 
 
 def test_alibi_slopes_are_blooms_for_any_number_of_heads():
     for n_heads in (1, 2, 3, 4, 6, 8, 12, 16, 20):
-        theirs = build_alibi_tensor(torch.ones(1, 2), n_heads, torch.float32)[:, 0, 1]
-        assert_close(alibi_slopes(n_heads), theirs, rtol=0, atol=1e-7)
+        blooms = build_alibi_tensor(torch.ones(1, 2), n_heads, torch.float32)[:, 0, 1]
+        assert_close(alibi_slopes(n_heads), blooms, rtol=0, atol=1e-7)
 
 
 def test_alibi_charges_the_distance_to_the_last_aligned_key():
     for n_queries, n_keys in ((5, 5), (1, 7), (3, 8)):
-        found, queries = alibi(4, n_queries, n_keys), range(n_keys)[-n_queries:]
-        for slope, rows in zip(alibi_slopes(4).tolist(), found, strict=True):
+        bias = alibi(4, n_queries, n_keys)
+        queries = range(n_keys)[-n_queries:]
+        for slope, rows in zip(alibi_slopes(4).tolist(), bias, strict=True):
             costs = [[-slope * abs(t - s) for s in range(n_keys)] for t in queries]
             assert_close(rows, torch.tensor(costs))
 
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_t5_buckets_are_those_of_transformers(causal):
-    distance = torch.arange(-300, 301)  # query minus key; theirs is key minus query
+    distance = torch.arange(-300, 301)  # query minus key; transformers' key minus query
     for n_buckets, max_distance in ((32, 128), (16, 64), (8, 20)):
-        theirs = T5Attention._relative_position_bucket(
+        expected = T5Attention._relative_position_bucket(
             -distance, not causal, n_buckets, max_distance
         )
-        ours = relative_buckets(distance, n_buckets, max_distance, causal)
-        assert torch.equal(ours, theirs)
+        buckets = relative_buckets(distance, n_buckets, max_distance, causal)
+        assert torch.equal(buckets, expected)
 
 
 CONFIG = SimpleNamespace(context_length=9, d_model=12, n_heads=2, rotary_base=500)
 SCHEMES = [(name, True) for name in POSITIONS] + [("t5", False)]
-ONE, OTHER, KEYS = torch.arange(4, 7), torch.arange(2, 5), torch.arange(7)
+QUERIES = torch.arange(4, 7)
+EARLIER = torch.arange(2, 5)
+KEYS = torch.arange(7)
 
 
 def expected_of(name, scheme, x, queries, causal) -> tuple:
@@ -173,20 +189,26 @@ def expected_of(name, scheme, x, queries, causal) -> tuple:
 @torch.no_grad()
 def test_a_scheme_answers_what_it_knows_and_nothing_else(name, causal):
     """For three tokens after four, and for two streams that are not equally far."""
-    scheme, x = POSITIONS[name](CONFIG, causal), random(2, 3, 12)
-    alike = expected_of(name, scheme, x, ONE, causal)
-    found = scheme(x, Place(ONE, KEYS))
-    for ours, expected in zip(found, alike, strict=True):
-        assert (ours is None) == (expected is None)
-        assert ours is None or assert_close(ours, expected) is None
-    found = scheme(x, Place(torch.stack([ONE, OTHER]), KEYS))
-    for row, queries in enumerate((ONE, OTHER)):
+    scheme = POSITIONS[name](CONFIG, causal)
+    x = random(2, 3, 12)
+
+    # Streams that are equally far.
+    alike = expected_of(name, scheme, x, QUERIES, causal)
+    answers = scheme(x, Place(QUERIES, KEYS))
+    for answer, expected in zip(answers, alike, strict=True):
+        assert (answer is None) == (expected is None)
+        if answer is not None:
+            assert_close(answer, expected)
+
+    # Each by itself.
+    answers = scheme(x, Place(torch.stack([QUERIES, EARLIER]), KEYS))
+    for row, queries in enumerate((QUERIES, EARLIER)):
         alone = expected_of(name, scheme, x[row], queries, causal)
-        for ours, expected in zip(found, alone, strict=True):
-            if isinstance(ours, tuple):
-                assert_close([part[row, 0] for part in ours], [*expected])
-            elif ours is not None:
-                assert_close(ours[row], expected)
+        for answer, expected in zip(answers, alone, strict=True):
+            if isinstance(answer, tuple):
+                assert_close([part[row, 0] for part in answer], [*expected])
+            elif answer is not None:
+                assert_close(answer[row], expected)
 
 
 def test_what_no_scheme_can_use_is_named():
@@ -195,7 +217,10 @@ def test_what_no_scheme_can_use_is_named():
         (lambda: rotate(torch.ones(1, 1, 4, 7), torch.arange(4)), "7 features"),
         (lambda: rotary(torch.arange(4), 8, base=0), "base is 0; .* above 0"),
         (lambda: alibi(2, 5, 4), "5 queries need as many keys, there are 4"),
-        (lambda: Place(ONE, KEYS, "padding").masked(torch.zeros(2, 3, 7)), "'padding'"),
+        (
+            lambda: Place(QUERIES, KEYS, "padding").masked(torch.zeros(2, 3, 7)),
+            "'padding'",
+        ),
         (lambda: relative_buckets(torch.arange(3), 1), "n_buckets is 1; .* 2"),
         (lambda: relative_buckets(torch.arange(3), 3, causal=False), ".* 4 or more"),
         (lambda: relative_buckets(torch.arange(3), 8, 4), "max_distance is 4; .* 5"),

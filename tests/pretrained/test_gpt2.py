@@ -41,11 +41,11 @@ def saved(path, d_model=768, n_layers=1, d_vocab=50, positions=16, n_heads=None)
 @pytest.mark.parametrize("d_model", [768, 1024])
 def test_a_published_size_gives_transformers_logits(tmp_path, d_model):
     path = tmp_path / "model.safetensors"
-    theirs = saved(path, d_model, n_layers=2)
-    ours, tokenizer = load_gpt2(path, n_heads=SIZES[d_model])
+    reference = saved(path, d_model, n_layers=2)
+    model, tokenizer = load_gpt2(path, n_heads=SIZES[d_model])
     tokens = random_tokens(2, 16, d_vocab=50)
-    expected = theirs(tokens).logits
-    torch.testing.assert_close(ours(tokens), expected, atol=1e-3, rtol=0)
+    expected = reference(tokens).logits
+    torch.testing.assert_close(model(tokens), expected, atol=1e-3, rtol=0)
     assert tokenizer.n_vocab == 50_257
 
 
@@ -55,11 +55,11 @@ def test_names_may_begin_with_transformer(tmp_path):
     state = load_file(path)
     longer = {f"transformer.{name}": x for name, x in state.items()}
     save_file(longer | {"lm_head.weight": state["wte.weight"].clone()}, path)
-    ours, _ = load_gpt2(path, n_heads=12)
-    assert ours.config.tie_embeddings
-    assert torch.equal(ours.embedding.weight, state["wte.weight"])
-    assert all(x.is_contiguous() for x in ours.parameters())
-    save_file(dict(ours.named_parameters()), path)  # which no two may share
+    model, _ = load_gpt2(path, n_heads=12)
+    assert model.config.tie_embeddings
+    assert torch.equal(model.embedding.weight, state["wte.weight"])
+    assert all(x.is_contiguous() for x in model.parameters())
+    save_file(dict(model.named_parameters()), path)  # which no two may share
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,13 @@ def test_a_file_with_something_else_is_refused(tmp_path, change, error, words):
 def test_another_size_needs_its_heads_and_then_is_transformers(tmp_path, n_heads):
     """A head need not have 64 features; the file alone doesn't tell."""
     path = tmp_path / "model.safetensors"
-    theirs = saved(path, n_heads=n_heads)
+    reference = saved(path, n_heads=n_heads)
     with pytest.raises(ValueError, match="width 768 with 1 blocks .* give n_heads"):
         load_gpt2(path)
     tokens = random_tokens(2, 16, d_vocab=50)
-    found = load_gpt2(path, n_heads=n_heads)[0](tokens)
-    torch.testing.assert_close(found, theirs(tokens).logits, atol=1e-3, rtol=0)
+    model, _ = load_gpt2(path, n_heads=n_heads)
+    expected = reference(tokens).logits
+    torch.testing.assert_close(model(tokens), expected, atol=1e-3, rtol=0)
 
 
 def test_the_four_sizes_have_their_published_heads():
@@ -133,15 +134,15 @@ def test_the_four_sizes_have_their_published_heads():
 @torch.inference_mode()
 def test_an_output_matrix_of_its_own_is_kept(tmp_path):
     path = tmp_path / "model.safetensors"
-    theirs = saved(path)
-    other = theirs.lm_head.weight + torch.randn(50, 768, generator=seeded(0))
-    theirs.lm_head.weight = torch.nn.Parameter(other)
+    reference = saved(path)
+    other = reference.lm_head.weight + torch.randn(50, 768, generator=seeded(0))
+    reference.lm_head.weight = torch.nn.Parameter(other)
     save_file(load_file(path) | {"lm_head.weight": other.clone()}, path)
-    ours, _ = load_gpt2(path, n_heads=12)
-    assert not ours.config.tie_embeddings
+    model, _ = load_gpt2(path, n_heads=12)
+    assert not model.config.tie_embeddings
     tokens = random_tokens(2, 16, d_vocab=50)
-    expected = theirs(tokens).logits
-    torch.testing.assert_close(ours(tokens), expected, atol=1e-3, rtol=1e-5)
+    expected = reference(tokens).logits
+    torch.testing.assert_close(model(tokens), expected, atol=1e-3, rtol=1e-5)
 
 
 def test_what_was_not_fetched_says_how(tmp_path, monkeypatch):

@@ -63,8 +63,8 @@ def test_ten_steps_lose_what_they_lose_in_peft(tmp_path):
     import peft
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    ours = base()
-    theirs = LlamaForCausalLM(
+    gpt = base()
+    llama = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=40,
             hidden_size=64,
@@ -89,29 +89,31 @@ def test_ten_steps_lose_what_they_lose_in_peft(tmp_path):
         "feed_forward.to_hidden": "mlp.up_proj",
         "feed_forward.to_output": "mlp.down_proj",
     }
-    state = {"model.embed_tokens.weight": ours.embedding.weight}
-    state |= {"lm_head.weight": ours.embedding.weight}
-    state |= {"model.norm.weight": ours.norm.gain}
+    state = {
+        "model.embed_tokens.weight": gpt.embedding.weight,
+        "lm_head.weight": gpt.embedding.weight,
+        "model.norm.weight": gpt.norm.gain,
+    }
     for i in range(2):
         for name, other in names.items():
-            part = ours.get_submodule(f"blocks.{i}.{name}")
+            part = gpt.get_submodule(f"blocks.{i}.{name}")
             weight = part.gain if "norm" in name else part.weight
             state[f"model.layers.{i}.{other}.weight"] = weight
-    theirs.load_state_dict(state)
-    assert_close(ours(TOKENS), theirs(TOKENS).logits, atol=1e-5, rtol=0)
+    llama.load_state_dict(state)
+    assert_close(gpt(TOKENS), llama(TOKENS).logits, atol=1e-5, rtol=0)
 
     # The same four matrices of each block, rank 4, alpha 12.
-    wrap(ours, rank=4, alpha=12, generator=seeded(1))
+    wrap(gpt, rank=4, alpha=12, generator=seeded(1))
     targets = ["q_proj", "v_proj", "up_proj", "down_proj"]
     config = peft.LoraConfig(r=4, lora_alpha=12, target_modules=targets)
-    theirs = peft.get_peft_model(theirs, config)
-    n_ours = sum(p.numel() for p in ours.parameters() if p.requires_grad)
-    n_theirs = sum(p.numel() for p in theirs.parameters() if p.requires_grad)
-    assert n_ours == n_theirs
-    for name, adapter in lora.adapters(ours).items():
+    llama = peft.get_peft_model(llama, config)
+    n_learning = sum(p.numel() for p in gpt.parameters() if p.requires_grad)
+    n_learning_in_peft = sum(p.numel() for p in llama.parameters() if p.requires_grad)
+    assert n_learning == n_learning_in_peft
+    for name, adapter in lora.adapters(gpt).items():
         block, _, place = name.removeprefix("blocks.").partition(".")
         path = f"base_model.model.model.layers.{block}.{names[place]}"
-        layer = theirs.get_submodule(path)
+        layer = llama.get_submodule(path)
         drawn = layer.lora_A["default"].weight.detach()
         bound = adapter.A.shape[1] ** -0.5
         assert drawn.abs().max() <= bound and adapter.A.abs().max() <= bound
@@ -120,14 +122,14 @@ def test_ten_steps_lose_what_they_lose_in_peft(tmp_path):
         drawn.data.copy_(adapter.A.data)
 
     losses = []
-    for model in (ours, theirs):
+    for model in (gpt, llama):
         learning = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(learning, lr=1e-2, weight_decay=0)
         for step in range(10):
             tokens = random_tokens(4, 13, d_vocab=40, seed=step)
             answers = tokens[:, 1:].clone()
             answers[:, :6] = -100
-            if model is ours:
+            if model is gpt:
                 places = torch.arange(6, 12)[:, None].expand(-1, 4)
                 logits = model(tokens[:, :-1], last=places)
                 loss = next_token_loss(logits, answers[:, 6:].T)
@@ -140,8 +142,8 @@ def test_ten_steps_lose_what_they_lose_in_peft(tmp_path):
             losses.append(loss.item())
     assert losses[:10] == pytest.approx(losses[10:], abs=1e-4)
     assert losses[9] < losses[0] - 0.1
-    merged = theirs.merge_and_unload()
-    assert_close(merge(ours)(TOKENS), merged(TOKENS).logits, atol=1e-5, rtol=0)
+    merged = llama.merge_and_unload()
+    assert_close(merge(gpt)(TOKENS), merged(TOKENS).logits, atol=1e-5, rtol=0)
 
 
 def test_at_first_nothing_changes_and_then_only_the_adapters_learn():

@@ -58,22 +58,22 @@ def independent(file):
     header, _ = file
     tokens = header["tokenizer.ggml.tokens"]
     merges = [tuple(pair.split(" ")) for pair in header["tokenizer.ggml.merges"]]
-    made = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, merges))
-    made.pre_tokenizer = pre_tokenizers.Sequence(
+    tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False),
         ]
     )
-    made.decoder = decoders.ByteLevel()
-    return made
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
 
 
 def test_tokens_of_all_of_shakespeare_are_those_of_tokenizers(loaded, independent):
     text = companion.tiny_shakespeare()
-    ours = loaded[1].encode(text)
-    assert ours == independent.encode(text).ids
-    assert loaded[1].decode(ours) == text
+    tokens = loaded[1].encode(text)
+    assert tokens == independent.encode(text).ids
+    assert loaded[1].decode(tokens) == text
 
 
 def test_tokens_of_digits_and_white_space(loaded, independent):
@@ -86,13 +86,13 @@ def test_tokens_of_digits_and_white_space(loaded, independent):
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_tokens_of_any_text(loaded, independent, text):
     tokenizer = loaded[1]
-    ours = tokenizer.encode(text)
+    tokens = tokenizer.encode(text)
     known = set(tokenizer.pieces)
     if all(bytes([byte]) in known for byte in text.encode()):
-        assert ours == independent.encode(text).ids
-        assert tokenizer.decode(ours) == text
-    assert all(0 <= i < tokenizer.d_vocab for i in ours)
-    assert not {*ours} & {*tokenizer.special.values()}
+        assert tokens == independent.encode(text).ids
+        assert tokenizer.decode(tokens) == text
+    assert all(0 <= i < tokenizer.d_vocab for i in tokens)
+    assert not {*tokens} & {*tokenizer.special.values()}
 
 
 def test_a_byte_that_the_vocabulary_lacks_is_no_special_token(loaded):
@@ -167,8 +167,8 @@ def write(path: Path, header: dict = SMALL, change=lambda tensors: tensors) -> P
         config = dataclasses.replace(config, n_kv_heads=2)
     weights = dict(shaken(GPT(config)).named_parameters())
     tensors = {
-        theirs.format(i): weights[ours.format(i)].detach().numpy()
-        for theirs, ours in smollm2.NAMES.items()
+        name_in_file.format(i): weights[name.format(i)].detach().numpy()
+        for name_in_file, name in smollm2.NAMES.items()
         for i in range(config.n_layers)
     }
     writer = gguf_format.GGUFWriter(path, header["general.architecture"])

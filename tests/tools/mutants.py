@@ -42,7 +42,7 @@ TESTS = {
     "model/gpt": ["gpt", "encoder_decoder", "pass"],
     "decoding/sampling": ["sampling"],
     "training/loop": ["loop"],
-    "training/optimizers": ["loop"],
+    "training/optimizers": ["optimizers", "loop"],
     "training/checkpoints": ["checkpoints"],
 }
 # `|` stands in annotations, where any other sign fails at once and proves nothing.

@@ -8,7 +8,7 @@ run takes about two minutes. The chapter tells what these lines said.
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import nn
@@ -130,13 +130,12 @@ def run(variant: Variant) -> dict:
 
 
 def main(words: list[str]) -> None:
-    settings = dict(word.split("=", 1) for word in words)
-    defaults = asdict(Variant())
-    typed = {}
-    for name, text in settings.items():
-        kind = type(defaults[name])
-        typed[name] = text == "True" if kind is bool else kind(text)
-    variant = Variant(**typed)
+    variant = Variant()
+    for word in words:
+        name, text = word.split("=", 1)
+        field_type = type(getattr(variant, name))
+        value = text == "True" if field_type is bool else field_type(text)
+        variant = replace(variant, **{name: value})
     with torch.autocast("cpu", torch.bfloat16, variant.bfloat16, cache_enabled=False):
         print(json.dumps(run(variant)), flush=True)
 
