@@ -19,7 +19,7 @@ SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
 NPM := mathjax@3.2.2 reveal.js@5.2.1
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: help lab test data notebooks browser train explore chat bench tables seeds fuzz \
+.PHONY: help lab test data notebooks browser train explore chat tune bench tables seeds fuzz \
 	mutants assignment classroom guide site slides pages pictures links lock clean
 
 help: ## list the targets
@@ -60,7 +60,10 @@ explore: data ## see into your model of chapter 05 in a browser, in one file tha
 	@$(PYTHON) -m companion explore
 
 chat: data ## talk with the published model of chapter 12 in the terminal
-	@$(PYTHON) -m companion chat
+	@$(PYTHON) -m companion chat $(if $(adapter),--adapter "$(adapter)")
+
+tune: data ## teach it your own answers: make tune data=questions.jsonl
+	@$(PYTHON) -m companion tune --data "$(data)"
 
 bench: data ## measure training and decoding against what others would use
 	-$(PYTHON) -m pip install --quiet --editable .[bench]

@@ -43,9 +43,10 @@ def run_command() -> None:
     parser = argparse.ArgumentParser("python -m companion", description=__doc__)
     commands = parser.add_subparsers(title="commands", dest="command")
     commands.add_parser("gpt2", help="fetch GPT-2's weights for chapter 12, 548 MB")
-    # These three read their own options, `--help` among them.
+    # These four read their own options, `--help` among them.
     commands.add_parser("train", help="train a model, or go on", add_help=False)
     commands.add_parser("chat", help="talk with SmolLM2", add_help=False)
+    commands.add_parser("tune", help="teach SmolLM2 your own answers", add_help=False)
     commands.add_parser("explore", help="see into your own model", add_help=False)
     arguments, options = parser.parse_known_args()
     command = arguments.command
@@ -60,6 +61,10 @@ def run_command() -> None:
         from .course import chat  # half a second more, for `gguf`
 
         chat.main(options)
+    elif command == "tune":
+        from .course import tune  # for the same reason
+
+        tune.main(options)
     elif command == "explore":
         explore.main(options)
     elif options:

@@ -1,6 +1,7 @@
 """The chapters as the site and the slides show them."""
 
 import base64
+import re
 from pathlib import Path
 
 import nbformat
@@ -11,6 +12,8 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 SLIDER = "*Here a running notebook has a slider.*"
 # Where a notebook and the site keep the page of one's own model.
 OURS, EXPLORE = "build/explore.html", "../explore.html"
+# A page of docs/, which on the site lies one folder further up than the chapters.
+DOCS = re.compile(r"\]\(\.\./docs/(\w+)\.md\)")
 
 
 def figures(cell) -> list:
@@ -23,15 +26,17 @@ def alternative(output) -> str:
     return output.metadata["image/png"]["alt"]
 
 
-def prepared(text: str):
+def prepared(text: str, suffix: str = ".md"):
     """A notebook for readers who can't run it.
 
     A sentence stands for each slider, and what folds a cell says what is in it. A link
-    to the reader's own model leads to the site's. The alternative text is copied to
-    where myst-nb looks for it.
+    to the reader's own model, or to a page of docs/, leads to the site's, whose files
+    end with `suffix`. The alternative text is copied to where myst-nb looks for it.
     """
     notebook = nbformat.reads(text, as_version=4)
     for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = DOCS.sub(rf"](../\1{suffix})", cell.source)
         for output in cell.get("outputs", []):
             if WIDGET in output.get("data", {}):
                 output.data = {"text/markdown": SLIDER}

@@ -148,7 +148,7 @@ def main() -> None:
         made = SLIDES / f"{path.stem}.html"
         if made.exists() and made.stat().st_mtime > max(ours, path.stat().st_mtime):
             continue
-        notebook = deck(prepared(path.read_text("utf-8")))
+        notebook = deck(prepared(path.read_text("utf-8"), suffix=".html"))
         html, _ = exporter.from_notebook_node(notebook)
         made.write_text(html, "utf-8")
     for path in FILES:

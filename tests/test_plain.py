@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "": set(),
     "text": set(),
     "model": set(),
-    "training": {"model"},
+    "training": {"model", "decoding"},  # what is rewarded must be written first
     "decoding": {"model"},
     "pretrained": {"text", "model"},
     "course": {"text", "model", "training", "decoding", "pretrained"},

@@ -1,4 +1,4 @@
-"""A talk with the published model in a terminal: `make chat`. Chapter 12."""
+"""A talk with the published model in a terminal: `make chat`. Chapters 12, 14."""
 
 import argparse
 import codecs
@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from ..inputs import check_between, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import GPT
 from ..model.serving_caches import SlidingWindowCache
+from ..pretrained.lora import load_adapter, merge
 from ..pretrained.quantized import pack_weights
 from ..pretrained.smollm2 import PublishedTokenizer, load_smollm2
 
@@ -30,8 +32,10 @@ class Talk:
     Beyond `window` tokens the oldest are forgotten, but for the first four (Xiao et al.
     2023; chapter 10). `choose` turns logits (1 v) into a token (1), as for `generate`.
     Whatever interrupts an answer, the talk goes on: `tokens` holds all that was said,
-    and what the cache hasn't seen of it is read next. Raises ValueError for a window
-    that is shorter than the first turn, or longer than the model's context.
+    and what the cache hasn't seen of it is read next. The first turn says `system`;
+    where it is None there is none, as in the talks that `tune` learns from. Raises
+    ValueError for a window that is shorter than the first turn, or longer than the
+    model's context.
     """
 
     def __init__(
@@ -40,20 +44,24 @@ class Talk:
         tokenizer: PublishedTokenizer,
         choose: Callable[[Tensor], Tensor] = greedy,
         window: int = 2048,
+        system: str | None = SYSTEM,
     ):
         self.model = model
         self.tokenizer = tokenizer
         self.choose = choose
         self.window = window
+        self.beginning = []
+        if system is not None:
+            self.beginning = self.turn("system", system)
         self.ends = self.turn("assistant", "")[-2:]  # the end token, and a new line
         check_whole(window=window)
-        shortest = len(self.turn("system", SYSTEM))
+        shortest = max(N_SINKS + 1, len(self.beginning))
         check_between(shortest, model.config.context_length, window=window)
         self.reset()
 
     def reset(self) -> None:
         """Forgets what was said."""
-        tokens = self.turn("system", SYSTEM)
+        tokens = [*self.beginning]
         cache = SlidingWindowCache(self.window, N_SINKS)
         # No Ctrl-C falls between two assignments, only where something is called.
         self.cache = cache
@@ -69,7 +77,7 @@ class Talk:
 
         A last turn that was broken off is ended where it stood.
         """
-        if self.tokens[-len(self.ends) :] == self.ends:
+        if not self.tokens or self.tokens[-len(self.ends) :] == self.ends:
             return self.tokens
         return [*self.tokens, *self.ends]
 
@@ -171,8 +179,12 @@ def begin(options: argparse.Namespace) -> None:
         choose = sampler(options.temperature, options.seed)
         print("SmolLM2-135M-Instruct loads, which takes some seconds ...", flush=True)
         model, tokenizer = load_smollm2()
+        system = SYSTEM
+        if options.adapter is not None:
+            model = merge(load_adapter(options.adapter, model))
+            system = None
         model = pack_weights(model)
-        talk = Talk(model, tokenizer, choose, options.window)
+        talk = Talk(model, tokenizer, choose, options.window, system)
     except ValueError as error:
         sys.exit(f"error: {error}")
     print(HELP)
@@ -187,6 +199,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--temperature", type=float, default=0.7, help="0 is greedy")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--window", type=int, default=2048, help="tokens to keep")
+    parser.add_argument(
+        "--adapter", type=Path, help="what `python -m companion tune` has written"
+    )
     options = parser.parse_args(arguments)
 
     if sys.stdin is None or sys.stdout is None:

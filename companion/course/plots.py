@@ -94,23 +94,20 @@ def you_are_here(part: str) -> None:
         if i == lit:
             label = lit_label
             box = {**box, "facecolor": COLORS[4], "edgecolor": "black"}
-        if label in (
-            "tokens",
-            "logits",
-        ):  # what goes in and comes out is no part of the machine
+        if label in ("tokens", "logits"):  # they go in and come out
             box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "linewidth": 0}
         axis.text(x, 0, label, ha="center", va="center", bbox=box, fontsize=13)
 
     # A frame around the block, which is repeated.
     axis.add_patch(plt.Rectangle((3.9, -0.75), 5.05, 1.5, fill=False, linestyle=":"))
-    axis.text(6.43, 0.82, "one block, and n of them in a row", ha="center", va="bottom")
+    axis.text(6.43, 0.82, "one block, of many in a row", ha="center", va="bottom")
     axis.set(xlim=(-0.5, 12.7), ylim=(-0.8, 1.25))
     axis.axis("off")
 
     finish(
         f"You are here: {part}",
         alt="The machine of chapter 04 in one row: tokens, embedding, positions, then a"
-        " block of norm, attention, norm and feed-forward, which is repeated n times,"
+        " block of norm, attention, norm and feed-forward, one of many in a row,"
         f" then norm, output matrix, logits. One part is lit: {part}.",
     )
 

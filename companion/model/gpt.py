@@ -223,7 +223,8 @@ class GPT(nn.Module):
     ) -> Tensor:
         """Returns the logits after every token (b t v).
 
-        With `last`, a position or one for each stream (b), only those after it: (b v).
+        With `last`, a position or one for each stream (b), only those after it: (b v);
+        with n positions for each stream (n b), those after them: (n b v).
         With a `cache` the tokens go on from what it has seen. `context` is what
         `project_context` has made.
 
@@ -289,7 +290,7 @@ class GPT(nn.Module):
             block_context = None if context is None else context[i]
             x = block(x, block_context, mask=mask, rope=rope, store=store)
 
-        # The logits: of every position, or of the last alone.
+        # The logits: of every position, or of those that are asked for.
         if last is not None:
             x = x[torch.arange(n_streams), last]
         logits = self.unembedding(self.norm(x))

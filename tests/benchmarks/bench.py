@@ -16,8 +16,10 @@ from pathlib import Path
 import nanogpt
 import pairs
 import race
+import rollouts
 import smollm2
 import torch
+import tuning
 
 OUTPUT = Path(__file__).parents[2] / "build" / "bench.json"
 GROUPS = {
@@ -31,6 +33,8 @@ GROUPS = {
     "speculation": pairs.speculation,
     "published": smollm2.unpacked,
     "packed": smollm2.packed,
+    "tuning": tuning.tuning,
+    "rollouts": rollouts.rollouts,
     "nanogpt": nanogpt.rows,
 }
 

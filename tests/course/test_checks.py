@@ -19,12 +19,16 @@ from answers import (
     attention,
     blocks,
     encoder_decoder,
+    fine_tuning,
+    inside,
     kv_cache,
     many_machines,
     multi_head,
+    nothing_crashes,
     one_machine,
     positional_encodings,
     published_weights,
+    reward,
     sampling,
     serving,
     tokens,
@@ -36,7 +40,7 @@ from companion.course.checks.compare import Mistake, compare, draw, graded, stop
 
 CHAPTERS = (tokens, attention, multi_head, positional_encodings, blocks, training)
 CHAPTERS += (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
-CHAPTERS += (published_weights,)
+CHAPTERS += (published_weights, inside, fine_tuning, reward, nothing_crashes)
 CHECKS = [x for x in vars(checks).values() if inspect.isfunction(x)]
 X = torch.arange(6.0).view(2, 3)
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda x: x.__name__)

@@ -1,4 +1,4 @@
-"""What the checks of chapters 06 to 12 promise of lists and of odd things."""
+"""What the checks of chapters 06 to 14 promise of lists and of odd things."""
 
 from collections import deque
 
@@ -7,10 +7,14 @@ import pytest
 import torch
 from answers import (
     encoder_decoder,
+    fine_tuning,
+    inside,
     kv_cache,
     many_machines,
+    nothing_crashes,
     one_machine,
     published_weights,
+    reward,
     sampling,
     serving,
 )
@@ -19,11 +23,12 @@ from companion.course import checks
 from companion.course.checks.compare import Mistake
 
 CHAPTERS = (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
-CHAPTERS += (published_weights,)
+CHAPTERS += (published_weights, inside, fine_tuning, reward, nothing_crashes)
 CHECKS = list(dict.fromkeys(check for c in CHAPTERS for check, _ in c.RIGHT))
 
 LISTS = (checks.write, checks.ending, checks.talk, checks.schedule, checks.accumulated)
 LISTS += (checks.columns, checks.parts, checks.equal_work, checks.rows, checks.chat)
+LISTS += (checks.answers_alone, checks.only_adapters)
 INNER_LISTS = (checks.talk, checks.schedule, checks.equal_work)
 KINDS = {
     "list": list,

@@ -4,12 +4,22 @@ from .attention import one_query, pad_mask, softmax_gradient, window_attention
 from .blocks import channel_norm, fold, swiglu, third_block
 from .compare import Mistake
 from .encoder_decoder import padded_loss, read_once, shifted, soft_targets
+from .fine_tuning import answers_alone, choice, merged, only_adapters, trainable
+from .inside import carry, lens, way
 from .kv_cache import in_place, place, talk, text_cost
 from .many_machines import columns, equal_work, parts, ring_seconds
 from .multi_head import head_parameters, merge_heads, split_heads
+from .nothing_crashes import cabinet, goes_on, later_changes_nothing
 from .one_machine import accumulated, block_operations, linear_attention, merge_all
 from .positional_encodings import buckets, induction_scores, neighbours, slopes
 from .published_weights import bits_a_weight, chat, eight_bits, rows
+from .reward import (
+    answer_loss,
+    drawn_log_p,
+    group_advantages,
+    pass_at_k,
+    policy_gradient,
+)
 from .sampling import crossing, dart, ending, write
 from .serving import blocks_in_use, int8, schedule
 from .tokens import decode, pieces, windows

@@ -1,0 +1,208 @@
+"""Checks of chapter 16: tests are held against machines, right and wrong ones."""
+
+from collections.abc import Callable
+
+import torch
+
+from ..cabinet import faults
+from ..cabinet.machine import Machine, MyGPT, Run
+from .compare import GRADED, Mistake, compare
+from .judge import SIZES, judge
+from .words import describe
+
+
+def passes(test: Callable, machine: Machine) -> bool:
+    """Whether a test passes a machine; an error of PyTorch's comparison says no."""
+    try:
+        return bool(test(machine))
+    except AssertionError as error:
+        if isinstance(error, Mistake):
+            raise
+        return False
+
+
+class LastPlaceLeaks(MyGPT):
+    """The first place sees the last one."""
+
+    def mask(
+        self, n_seen: int, n_new: int, is_text: torch.Tensor | None
+    ) -> torch.Tensor:
+        mask = super().mask(n_seen, n_new, is_text).clone()
+        mask[..., 0, -1] = True
+        return mask
+
+
+def later_changes_nothing(answer: Callable) -> None:
+    """`answer(machine)`: whether no token changes the logits before it."""
+
+    def tokens_of(machine: Machine) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(0)
+        shape = (2, machine.context_length)
+        return torch.randint(machine.d_vocab, shape, generator=generator)
+
+    def logits_before_and_after(
+        machine: Machine, place: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        model = machine.model()
+        tokens = tokens_of(machine)
+        others = tokens.clone()
+        others[:, place] = (others[:, place] + 1) % machine.d_vocab
+        with torch.no_grad():
+            return model(tokens), model(others)
+
+    def right(machine: Machine) -> bool:
+        for place in range(1, machine.context_length):
+            before, after = logits_before_and_after(machine, place)
+            if not torch.allclose(before[:, :place], after[:, :place], atol=1e-5):
+                return False
+        return True
+
+    def all_places_compared(machine: Machine) -> bool:
+        before, after = logits_before_and_after(machine, -1)
+        return torch.allclose(before, after, atol=1e-5)
+
+    def nothing_changed(machine: Machine) -> bool:
+        return True
+
+    def only_the_place_before(machine: Machine) -> bool:
+        before, after = logits_before_and_after(machine, -1)
+        return torch.allclose(before[:, -2], after[:, -2], atol=1e-5)
+
+    def wrong_way_round(machine: Machine) -> bool:
+        return not right(machine)
+
+    def later_places_compared(machine: Machine) -> bool:
+        before, after = logits_before_and_after(machine, 1)
+        return torch.allclose(before[:, 1:], after[:, 1:], atol=1e-5)
+
+    wrong_models = [
+        faults.OneAhead,
+        LastPlaceLeaks,
+        faults.with_attention(faults.SoftmaxOverQueries),
+        faults.with_norm(faults.NormOverTime),
+    ]
+    cases = [(Machine(**size),) for size in SIZES]
+    cases += [(faults.model_fault(model)(),) for model in wrong_models]
+    compare(
+        answer,
+        right,
+        cases,
+        {
+            "it flags every machine: the changed token's own logits, and later ones,"
+            " may change": all_places_compared,
+            "it flags machines that are right, for it looks behind the token that is"
+            " changed: compare the places before it": later_places_compared,
+            "it passes every machine: change a token, and compare the logits before"
+            " it": nothing_changed,
+            "one machine lets its first place look at the last one: compare all places"
+            " before the token, not the nearest alone": only_the_place_before,
+            "it says True of wrong machines, and False of right ones": wrong_way_round,
+        },
+        "later_changes_nothing: it finds who looks ahead, and flags nobody else",
+        passes,
+    )
+
+
+class OptimizerForgotten(Machine):
+    """A resumed run begins with a new optimizer."""
+
+    def resume(self, saved: dict) -> Run:
+        run = super().resume(saved)
+        run.optimizer = self.optimizer(run.model)
+        return run
+
+
+class StepForgotten(Machine):
+    """A resumed run warms up once more."""
+
+    def resume(self, saved: dict) -> Run:
+        run = super().resume(saved)
+        run.step = 0
+        return run
+
+
+def goes_on(answer: Callable) -> None:
+    """`answer(machine)`: whether a run that is saved and resumed goes on to the bit."""
+
+    def text_of(machine: Machine) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(0)
+        return torch.randint(machine.d_vocab, (300,), generator=generator)
+
+    def in_one_piece(machine: Machine, n_steps: int) -> Run:
+        run = machine.start()
+        machine.go_on(run, text_of(machine), n_steps)
+        return run
+
+    def equal(one: Run, other: Run) -> bool:
+        weights = one.model.state_dict()
+        others = other.model.state_dict()
+        return all(torch.equal(weights[name], others[name]) for name in weights)
+
+    def right(machine: Machine) -> bool:
+        resumed = machine.resume(machine.save(in_one_piece(machine, 3)))
+        machine.go_on(resumed, text_of(machine), 3)
+        return equal(in_one_piece(machine, 6), resumed)
+
+    def no_step_after(machine: Machine) -> bool:
+        run = in_one_piece(machine, 3)
+        return equal(run, machine.resume(machine.save(run)))
+
+    def never_resumed(machine: Machine) -> bool:
+        return equal(in_one_piece(machine, 6), in_one_piece(machine, 6))
+
+    def resumed_before_any_step(machine: Machine) -> bool:
+        resumed = machine.resume(machine.save(machine.start()))
+        machine.go_on(resumed, text_of(machine), 6)
+        return equal(in_one_piece(machine, 6), resumed)
+
+    def more_steps(machine: Machine) -> bool:
+        resumed = machine.resume(machine.save(in_one_piece(machine, 3)))
+        machine.go_on(resumed, text_of(machine), 6)
+        return equal(in_one_piece(machine, 6), resumed)
+
+    wrong_machines = [faults.GeneratorForgotten, OptimizerForgotten, StepForgotten]
+    cases = [(Machine(**size),) for size in SIZES]
+    cases += [(wrong_machine(),) for wrong_machine in wrong_machines]
+    compare(
+        answer,
+        right,
+        cases,
+        {
+            "right after it is resumed a run's weights are right in every machine: make"
+            " some steps more, then compare": no_step_after,
+            "it passes every machine: one of the two runs must be saved and resumed on"
+            " its way": never_resumed,
+            "it is saved before its first step, when an optimizer has nothing to"
+            " forget: make some steps first": resumed_before_any_step,
+            "it flags right machines: both runs must make as many steps": more_steps,
+        },
+        "goes_on: it finds what a checkpoint forgets",
+        passes,
+    )
+
+
+def cabinet(answer: Callable) -> None:
+    """`answer()`: a list of tests, each a function of a machine. Prints what they find.
+
+    Raises Mistake where one flags a machine that is right, or none finds anything.
+    """
+    try:
+        tests = answer()
+    except NotImplementedError:
+        if GRADED.get():
+            raise Mistake("cabinet: yours to write") from None
+        print("○ cabinet: yours to write")
+        return
+    is_list = isinstance(tests, list | tuple) and all(callable(x) for x in tests)
+    if not is_list or not tests:
+        raise Mistake(
+            "cabinet: return a list of tests, functions of a machine, not"
+            f" {describe(tests)}"
+        )
+
+    verdict = judge(tests)
+    if verdict.alarms:
+        raise Mistake(f"cabinet: {'; '.join(verdict.alarms)}. {verdict}")
+    if not verdict.n_found:
+        raise Mistake(f"cabinet: {verdict}: no test says anything against any machine")
+    print(f"✓ cabinet: {verdict}, no false alarm")

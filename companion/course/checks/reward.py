@@ -1,0 +1,306 @@
+"""Checks of chapter 15."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ...decoding.sampling import temperature, top_p
+from .compare import compare, draw, stops
+
+
+def policy_gradient(answer: Callable) -> None:
+    """`answer(logits, rewards)`: the gradient of the expected reward, by the logits."""
+
+    def right(logits: Tensor, rewards: Tensor) -> Tensor:
+        p = logits.softmax(-1)
+        return p * (rewards - (p * rewards).sum())
+
+    def without_baseline(logits: Tensor, rewards: Tensor) -> Tensor:
+        return logits.softmax(-1) * rewards
+
+    def plain_mean(logits: Tensor, rewards: Tensor) -> Tensor:
+        return logits.softmax(-1) * (rewards - rewards.mean())
+
+    def not_weighed(logits: Tensor, rewards: Tensor) -> Tensor:
+        return rewards - (logits.softmax(-1) * rewards).sum()
+
+    def downhill(logits: Tensor, rewards: Tensor) -> Tensor:
+        return -right(logits, rewards)
+
+    def of_logits(logits: Tensor, rewards: Tensor) -> Tensor:
+        return logits * (rewards - (logits * rewards).sum())
+
+    mistakes = {
+        "a logit that rises takes from all others: subtract the expected reward from"
+        " each": without_baseline,
+        "the baseline is the reward that is expected: weigh each by its probability": (
+            plain_mean
+        ),
+        "weigh each by its probability: an answer that is never drawn moves nothing": (
+            not_weighed
+        ),
+        "this leads down: the reward is to grow": downhill,
+        "logits aren't probabilities: softmax first": of_logits,
+    }
+    cases = [
+        (torch.tensor([0.2, 0.8]).log(), torch.tensor([1.0, 0.0])),
+        (torch.tensor([0.2, 0.8]).log(), torch.tensor([11.0, 10.0])),
+        (draw(5), torch.tensor([0.0, 1.0, 1.0, 0.0, 3.0])),
+        (draw(3, seed=1), torch.tensor([-2.0, 0.0, 1.0])),
+    ]
+    praise = "policy_gradient: p · (reward - expected reward), for each logit"
+    compare(answer, right, cases, mistakes, praise)
+
+
+def group_advantages(answer: Callable) -> None:
+    """`answer(rewards)`: (p g) less its group's mean, over the group's deviation."""
+
+    def right(rewards: Tensor) -> Tensor:
+        differences = rewards - rewards.mean(1, keepdim=True)
+        deviation = differences.square().mean(1, keepdim=True).sqrt()
+        return torch.where(deviation > 0, differences / deviation, 0)
+
+    def not_a_number(rewards: Tensor) -> Tensor:
+        differences = rewards - rewards.mean(1, keepdim=True)
+        return differences / rewards.std(1, keepdim=True, correction=0)
+
+    def by_one_less(rewards: Tensor) -> Tensor:
+        differences = rewards - rewards.mean(1, keepdim=True)
+        deviation = rewards.std(1, keepdim=True)
+        return torch.where(deviation > 0, differences / deviation, 0)
+
+    def of_the_batch(rewards: Tensor) -> Tensor:
+        return (rewards - rewards.mean()) / rewards.std(correction=0)
+
+    def across_prompts(rewards: Tensor) -> Tensor:
+        return right(rewards.mT).mT
+
+    def not_divided(rewards: Tensor) -> Tensor:
+        return rewards - rewards.mean(1, keepdim=True)
+
+    def by_the_variance(rewards: Tensor) -> Tensor:
+        differences = rewards - rewards.mean(1, keepdim=True)
+        variance = rewards.var(1, keepdim=True, correction=0)
+        return torch.where(variance > 0, differences / variance, 0)
+
+    def only_divided(rewards: Tensor) -> Tensor:
+        deviation = rewards.std(1, keepdim=True, correction=0)
+        return torch.where(deviation > 0, rewards / deviation, 0)
+
+    mistakes = {
+        "where all answers are alike, 0/0 is no number: such a group teaches nothing,"
+        " so its advantages are 0": not_a_number,
+        "the deviation is that of these answers: divide by g, not g - 1": by_one_less,
+        "an answer is compared with its own group: mean and deviation are a row's": (
+            of_the_batch
+        ),
+        "these are groups of one column: a row is a group": across_prompts,
+        "the deviation is missing": not_divided,
+        "divide by the deviation: the root of the variance": by_the_variance,
+        "the mean is missing: all get a push in one direction": only_divided,
+    }
+    cases = [
+        (torch.tensor([[1.0, 0, 0, 0], [1, 1, 1, 1]]),),
+        (torch.tensor([[0.0, 0], [3, 1], [10, 14]]),),
+        (draw(3, 5),),
+    ]
+    praise = "group_advantages: each against its group, and none where all are alike"
+    compare(answer, right, cases, mistakes, praise)
+
+
+def answer_loss(answer: Callable) -> None:
+    """`answer(logits, tokens, n_prompt, end, advantages)`: -A log p of the answers."""
+
+    def of_each(logits: Tensor, tokens: Tensor) -> Tensor:
+        log_p = logits[:, :-1].log_softmax(-1)
+        return log_p.gather(-1, tokens[:, 1:, None])[..., 0]
+
+    def up_to_the_end(tokens: Tensor, end: int) -> Tensor:
+        is_end = (tokens == end).long()
+        return is_end.cumsum(1) - is_end == 0
+
+    def masked(logits: Tensor, tokens: Tensor, first: int, counted: Tensor) -> Tensor:
+        each = of_each(logits, tokens)[:, first:]
+        return each * counted
+
+    def right(
+        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    ) -> Tensor:
+        counted = up_to_the_end(tokens[:, n_prompt:], end)
+        each = masked(logits, tokens, n_prompt - 1, counted)
+        return -(advantages * each.sum(1)).mean()
+
+    def prompt_too(
+        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    ) -> Tensor:
+        counted = up_to_the_end(tokens[:, 1:], end)
+        each = masked(logits, tokens, 0, counted)
+        return -(advantages * each.sum(1)).mean()
+
+    def without_the_end(
+        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    ) -> Tensor:
+        counted = (tokens[:, n_prompt:] == end).cumsum(1) == 0
+        each = masked(logits, tokens, n_prompt - 1, counted)
+        return -(advantages * each.sum(1)).mean()
+
+    def no_end_at_all(
+        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    ) -> Tensor:
+        counted = tokens[:, n_prompt:] != end
+        each = masked(logits, tokens, n_prompt - 1, counted)
+        return -(advantages * each.sum(1)).mean()
+
+    def the_rest_too(
+        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    ) -> Tensor:
+        each = of_each(logits, tokens)[:, n_prompt - 1 :]
+        return -(advantages * each.sum(1)).mean()
+
+    def prompt_and_no_end(
+        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    ) -> Tensor:
+        counted = tokens[:, 1:] != end
+        each = masked(logits, tokens, 0, counted)
+        return -(advantages * each.sum(1)).mean()
+
+    def unshifted(
+        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    ) -> Tensor:
+        log_p = logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+        counted = up_to_the_end(tokens[:, n_prompt:], end)
+        return -(advantages * (log_p[:, n_prompt:] * counted).sum(1)).mean()
+
+    def by_the_token(
+        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    ) -> Tensor:
+        counted = up_to_the_end(tokens[:, n_prompt:], end)
+        each = masked(logits, tokens, n_prompt - 1, counted)
+        return -(advantages * each.sum(1) / counted.sum(1)).mean()
+
+    def over_all_tokens(
+        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    ) -> Tensor:
+        counted = up_to_the_end(tokens[:, n_prompt:], end)
+        each = masked(logits, tokens, n_prompt - 1, counted)
+        return -(advantages * each.sum(1)).sum() / counted.sum()
+
+    def summed(
+        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    ) -> Tensor:
+        counted = up_to_the_end(tokens[:, n_prompt:], end)
+        each = masked(logits, tokens, n_prompt - 1, counted)
+        return -(advantages * each.sum(1)).sum()
+
+    def upside_down(
+        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    ) -> Tensor:
+        return -right(logits, tokens, n_prompt, end, advantages)
+
+    mistakes = {
+        "the prompt is counted too: the model hasn't drawn it": prompt_too,
+        "the first end isn't counted: the model has drawn it, and must learn to stop": (
+            without_the_end
+        ),
+        "what stands behind an end doesn't count, the first end does": no_end_at_all,
+        "what stands behind the first end was never drawn": the_rest_too,
+        "both bugs are still there: the prompt counts, and the end doesn't": (
+            prompt_and_no_end
+        ),
+        "the logits after a token predict the next one: shift them": unshifted,
+        "a long answer counts less for each token: sum over an answer's tokens": (
+            by_the_token
+        ),
+        "sum over an answer's tokens, then the mean over answers": over_all_tokens,
+        "the mean over answers is wanted, not the sum": summed,
+        "a loss falls: the sign": upside_down,
+    }
+    tokens = torch.tensor([[1, 2, 5, 0, 0, 0], [3, 4, 1, 2, 5, 1], [2, 2, 0, 3, 0, 4]])
+    cases = [
+        (draw(3, 6, 6), tokens, 2, 0, torch.tensor([1.0, -0.5, 2.0])),
+        (draw(3, 6, 6, seed=1), tokens, 1, 5, torch.tensor([-1.0, 0.5, 0.25])),
+    ]
+    praise = "answer_loss: all that the model has drawn, and nothing else"
+    compare(answer, right, cases, mistakes, praise)
+
+
+def drawn_log_p(answer: Callable) -> None:
+    """`answer(logits, tokens, t, p)`: log-probabilities of what was really drawn."""
+
+    def right(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
+        shaped = top_p(temperature(logits, t), p)
+        return shaped.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+
+    def as_it_was(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
+        return logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+
+    def warm(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
+        return as_it_was(logits / t, tokens, t, p)
+
+    def cut(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
+        return as_it_was(top_p(logits, p), tokens, t, p)
+
+    def cut_first(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
+        return as_it_was(top_p(logits, p) / t, tokens, t, p)
+
+    def no_logarithm(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
+        return right(logits, tokens, t, p).exp()
+
+    def of_all(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
+        return top_p(temperature(logits, t), p).log_softmax(-1)
+
+    mistakes = {
+        "they were drawn at a temperature and cut: score them so": as_it_was,
+        "the cut is missing: what stays shares the whole probability": warm,
+        "the temperature is missing": cut,
+        "first the temperature, then the cut, as they were drawn": cut_first,
+        "the logarithm is missing": no_logarithm,
+        "these are all tokens': take those of the drawn ones": of_all,
+    }
+    logits = draw(2, 4, 6, seed=3) * 2
+    likeliest = logits.argmax(-1)
+    cases = [
+        (logits, likeliest, 0.7, 0.9),
+        (logits, likeliest, 1.5, 0.6),
+        (draw(3, 5, seed=4), draw(3, 5, seed=4).argmax(-1), 2.0, 0.7),
+    ]
+    praise = "drawn_log_p: scored as it was drawn"
+    compare(answer, right, cases, mistakes, praise)
+
+
+def pass_at_k(answer: Callable) -> None:
+    """`answer(n, n_right, k)`: the chance that of k answers one is right, unbiased."""
+
+    def right(n: int, n_right: int, k: int) -> float:
+        return 1 - math.comb(n - n_right, k) / math.comb(n, k)
+
+    def with_replacement(n: int, n_right: int, k: int) -> float:
+        return 1 - (1 - n_right / n) ** k
+
+    def all_wrong(n: int, n_right: int, k: int) -> float:
+        return math.comb(n - n_right, k) / math.comb(n, k)
+
+    def all_right(n: int, n_right: int, k: int) -> float:
+        return math.comb(n_right, k) / math.comb(n, k)
+
+    def first_only(n: int, n_right: int, k: int) -> float:
+        return n_right / n
+
+    def often(n: int, n_right: int, k: int) -> float:
+        return min(1, k * n_right / n)
+
+    mistakes = {
+        "the same answer can't be chosen twice: this is biased": with_replacement,
+        "this is the chance that all are wrong": all_wrong,
+        "this is the chance that all k are right": all_right,
+        "this is pass@1": first_only,
+        "chances of several tries don't add up: two may be right": often,
+        "with fewer than k wrong ones, one of k must be right": (
+            stops(ZeroDivisionError)
+        ),
+    }
+    cases = [(4, 1, 2), (4, 2, 2), (8, 0, 3), (5, 4, 3), (10, 3, 5), (6, 6, 1)]
+    praise = "pass_at_k: one less the share of the choices that hold no right one"
+    compare(answer, right, cases, mistakes, praise)

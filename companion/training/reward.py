@@ -1,0 +1,185 @@
+"""Reward: a model learns from a verdict on what it has written itself. Chapter 15."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..decoding.sampling import check_prompt, sample
+from ..device import at_least_float32
+from ..inputs import check_tensor, check_whole
+from ..model.gpt import evaluating
+from ..model.serving_caches import RaggedCache
+
+
+class Rollouts(NamedTuple):
+    """What a model has drawn: some answers to each of its prompts. Chapter 15.
+
+    prompts: b of them (t), each as often as it has answers, one after another.
+    answers: (b n); behind its end an answer repeats the end token.
+    written: (b n), True where the model has drawn the token, the end included.
+    log_probabilities: (b n), of each token when it was drawn; 0 where none was.
+    """
+
+    prompts: list[Tensor]
+    answers: Tensor
+    written: Tensor
+    log_probabilities: Tensor
+
+
+def as_they_are(logits: Tensor) -> Tensor:
+    """Returns the logits (... v): what shapes nothing, neither warm nor cut."""
+    return logits
+
+
+def roll_out(
+    model: nn.Module,
+    prompts: list[Tensor],
+    *,
+    n_answers: int,
+    n_new: int,
+    end: int | None = None,
+    shape: Callable[[Tensor], Tensor] = as_they_are,
+    generator: torch.Generator | None = None,
+) -> Rollouts:
+    """Draws `n_answers` answers to each prompt (t), of `n_new` tokens at most.
+
+    An answer is over with the token `end`. `shape` turns the logits (b v) into those
+    that are drawn from, say by a temperature; to score the answers later, shape their
+    logits alike. Returns the answers, and the log-probabilities of what was drawn.
+    Raises ValueError for a prompt that is empty or leaves an answer no room.
+    Chapter 15.
+    """
+    check_whole(n_answers=n_answers, n_new=n_new)
+    if end is not None:
+        check_whole(0, end=end)
+    if not prompts:
+        raise ValueError("the list of prompts is empty; it must hold one")
+    for prompt in prompts:
+        check_tensor("integers", "t", prompt=prompt)
+        check_prompt(prompt, n_new, model.config.context_length)
+
+    # Each prompt is read once, and all its answers go on from copies of that.
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    tokens = nn.utils.rnn.pad_sequence(prompts, batch_first=True)
+    cache = RaggedCache(tokens.shape[1] + n_new, len(prompts))
+    rows = torch.arange(len(prompts)).repeat_interleave(n_answers)
+    with evaluating(model), torch.inference_mode():
+        logits = model(tokens, cache, last=lengths - 1)[rows]
+        cache.truncate(lengths)
+        cache.reorder(rows)
+
+        ended = torch.zeros(len(rows), dtype=torch.bool, device=logits.device)
+        columns = []
+        while True:
+            shaped = shape(logits)
+            new = sample(shaped, generator)
+            log_p = chosen(shaped, new).masked_fill(ended, 0)
+            if end is not None:
+                new = new.masked_fill(ended, end)
+            columns.append((new, ~ended, log_p))
+
+            if end is not None:
+                ended = ended | (new == end)
+            if len(columns) == n_new or ended.all():
+                break
+            logits = model(new[:, None], cache, last=-1)
+
+    # Outside of inference mode they are stacked to ordinary tensors.
+    answers, written, log_probabilities = zip(*columns, strict=True)
+    return Rollouts(
+        [prompts[row] for row in rows.tolist()],
+        torch.stack(answers, 1),
+        torch.stack(written, 1),
+        torch.stack(log_probabilities, 1),
+    )
+
+
+def chosen(logits: Tensor, tokens: Tensor) -> Tensor:
+    """Returns the log-probability of each token (...) by the logits (... v)."""
+    log_probabilities = at_least_float32(logits).log_softmax(-1)
+    return log_probabilities.gather(-1, tokens[..., None])[..., 0]
+
+
+def answer_logits(model: nn.Module, prompts: list[Tensor], answers: Tensor) -> Tensor:
+    """Computes the logits (b n v) by which a model draws answers (b n) to b prompts.
+
+    One pass reads prompts and answers, padded at the end. The logits after a prompt's
+    last token predict the answer's first. Chapter 15.
+    """
+    check_tensor("integers", "b n", answers=answers)
+    if len(prompts) != len(answers):
+        raise ValueError(f"{len(prompts)} prompts for {len(answers)} answers")
+
+    # Nothing is predicted after an answer's last token, so it isn't read.
+    pairs = zip(prompts, answers[:, :-1], strict=True)
+    texts = [torch.cat([prompt, answer]) for prompt, answer in pairs]
+    tokens = nn.utils.rnn.pad_sequence(texts, batch_first=True)
+
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    places = lengths[:, None] - 1 + torch.arange(answers.shape[1])
+    rows = torch.arange(len(answers))[:, None]
+    return model(tokens)[rows, places]
+
+
+def advantages(rewards: Tensor, *, scale: bool = False) -> Tensor:
+    """Subtracts from rewards (p g) the mean of each prompt's group of g answers.
+
+    With `scale` the differences are divided by the group's deviation, too, and a group
+    without any is 0 as before. Shao et al. 2024 (GRPO), section 4.1.2.
+    """
+    check_tensor("floats", "p g", rewards=rewards)
+    differences = rewards - rewards.mean(1, keepdim=True)
+    if not scale:
+        return differences
+    return differences / (rewards.std(1, keepdim=True, correction=0) + 1e-4)
+
+
+def reward_loss(
+    log_probabilities: Tensor, advantages: Tensor, written: Tensor
+) -> Tensor:
+    """Computes the loss whose gradient raises what has earned more than its group.
+
+    That is -advantage · log p of a whole answer, averaged over b answers: of the
+    log-probabilities (b n) those count that are `written` (b n). The advantages (b) are
+    numbers, without a way back. Williams 1992, eq. 5.
+    """
+    check_tensor("floats", "b", advantages=advantages)
+    if log_probabilities.shape != written.shape:
+        raise ValueError(
+            f"log-probabilities {tuple(log_probabilities.shape)} for tokens"
+            f" {tuple(written.shape)}"
+        )
+    if len(advantages) != len(written):
+        raise ValueError(f"{len(advantages)} advantages for {len(written)} answers")
+    whole = log_probabilities.masked_fill(~written, 0).sum(1)
+    return -(advantages.detach() * whole).mean()
+
+
+def kl_divergence(logits: Tensor, reference: Tensor) -> Tensor:
+    """Computes how far the logits' choice is from a reference's: (... v) -> (...).
+
+    In nats, exactly: the sum over the vocabulary of p · (log p - log q).
+    """
+    log_p = at_least_float32(logits).log_softmax(-1)
+    log_q = at_least_float32(reference).log_softmax(-1)
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+def pass_at_k(n_right: Tensor, n_answers: int, k: int) -> Tensor:
+    """Estimates how likely one of k answers is right, of n of which some were.
+
+    From the number of right ones (...) among `n_answers`, without bias: 1 less the
+    share of the choices of k that hold none. Chen et al. 2021, eq. 1.
+    """
+    check_whole(k=k)
+    check_whole(k, n_answers=n_answers)
+    if n_right.min() < 0 or n_right.max() > n_answers:
+        raise ValueError(f"{n_right.max()} right answers of {n_answers}")
+    estimates = [
+        1 - math.comb(n_answers - right, k) / math.comb(n_answers, k)
+        for right in n_right.flatten().tolist()
+    ]
+    return torch.tensor(estimates).view(n_right.shape)

@@ -1,0 +1,120 @@
+"""Ten more silent faults, for a class to be graded by: the teacher's alone. Chapter 16.
+
+`make assignment` puts them into a hidden test of the last assignment.
+"""
+
+import torch
+from torch import Tensor
+
+from companion.course.cabinet.faults import cache_fault, model_fault, with_attention
+from companion.course.cabinet.machine import Attention, Cache, Machine, MyGPT
+
+
+class ScaleMissing(Attention):
+    """The scores are not scaled. Chapter 01."""
+
+    def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return queries @ keys.mT
+
+
+class OtherBase(Attention):
+    """The speeds of rotation have another base. Chapter 03."""
+
+    base = 1_000
+
+
+class GainShared(MyGPT):
+    """Two blocks share the gain of a norm. Chapter 04."""
+
+    def tie(self) -> None:
+        super().tie()
+        self.blocks[1].attention_norm.gain = self.blocks[0].attention_norm.gain
+
+
+class LastBlockLeftOut(MyGPT):
+    """The last block is built, and never called. Chapter 04."""
+
+    def forward(
+        self, tokens: Tensor, cache: Cache | None = None, is_text: Tensor | None = None
+    ) -> Tensor:
+        blocks = self.blocks
+        self.blocks = blocks[:-1]
+        try:
+            return super().forward(tokens, cache, is_text)
+        finally:
+            self.blocks = blocks
+
+
+class CursorInEveryLayer(MyGPT):
+    """The cursor moves once a layer, so that positions are skipped. Chapter 07."""
+
+    def positions(self, n_seen: int, n_new: int) -> Tensor:
+        start = n_seen * len(self.blocks)
+        return torch.arange(start, start + n_new)
+
+
+class FirstStreamsKeys(Cache):
+    """All texts of a batch read the keys of the first. Chapter 10."""
+
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        seen_before = layer in self.layers
+        keys, values = super().append(layer, keys, values)
+        if not seen_before:
+            return keys, values
+        return keys[:1].expand_as(keys), values
+
+
+class NotDivided(Machine):
+    """The gradients of micro-batches are added up, and not divided. Chapter 09."""
+
+    def train_step(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batches: list[tuple[Tensor, Tensor]],
+        step: int,
+    ) -> float:
+        batches = list(batches)
+        optimizer.zero_grad()
+        total = 0.0
+        for inputs, targets in batches:
+            loss = self.loss(model(inputs), targets)
+            loss.backward()
+            total += loss.item() / len(batches)
+        self.update(model, optimizer, step)
+        return total
+
+
+class AllDecays(Machine):
+    """Gains decay, too. Chapter 05."""
+
+    def optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=self.rate, weight_decay=0.1)
+
+
+class ScheduleLate(Machine):
+    """The schedule is a step late: the first step doesn't move. Chapter 05."""
+
+    def schedule(self, step: int) -> float:
+        return super().schedule(step - 1)
+
+
+class TemperatureTooLate(Machine):
+    """The temperature divides probabilities, which does nothing. Chapter 06."""
+
+    def temperature(self, logits: Tensor, t: float) -> Tensor:
+        return (logits.softmax(-1) / t).log()
+
+
+FAULTS = (
+    model_fault(with_attention(ScaleMissing)),
+    model_fault(with_attention(OtherBase)),
+    model_fault(GainShared),
+    model_fault(LastBlockLeftOut),
+    model_fault(CursorInEveryLayer),
+    cache_fault(FirstStreamsKeys),
+    NotDivided,
+    AllDecays,
+    ScheduleLate,
+    TemperatureTooLate,
+)

@@ -1,0 +1,163 @@
+"""Right and wrong answers to the exercises of chapter 13."""
+
+import torch
+from einops import rearrange
+
+from companion.course import checks
+
+
+def right_way(carried, first, second):
+    return 1 - (first - carried) / (first - second)
+
+
+def way_in_a_list(carried, first, second):
+    whole = first - second
+    return torch.stack([(value - second) / whole for value in carried])
+
+
+def right_lens(outputs, gain, matrix, token):
+    ranks = []
+    for x in outputs:
+        x = x / (x.square().mean() + 1e-5).sqrt() * gain
+        probabilities = (matrix @ x).softmax(0)
+        ranks.append(1 + int((probabilities > probabilities[token]).sum()))
+    return ranks
+
+
+def lens_by_sorting(outputs, gain, matrix, token):
+    normed = torch.nn.functional.rms_norm(outputs, gain.shape, gain, 1e-5)
+    order = (normed @ matrix.T).argsort(-1, descending=True)
+    return (order == token).int().argmax(-1) + 1
+
+
+def lens_without(outputs, gain, matrix, token):
+    return right_lens(outputs, torch.ones_like(gain), matrix, token)
+
+
+def lens_of_the_largest(outputs, gain, matrix, token):
+    return [int((matrix @ (x * gain)).argmax()) for x in outputs]
+
+
+def lens_sorted_once(outputs, gain, matrix, token):
+    order = (outputs * gain @ matrix.T).argsort(-1)
+    return (order == token).int().argmax(-1) + 1
+
+
+def lens_at_place_token(outputs, gain, matrix, token):
+    order = (outputs * gain @ matrix.T).argsort(-1, descending=True)
+    return order[:, token]
+
+
+def right_carry(x, kept, place, head, d_head):
+    begin = head * d_head
+    patched = x.clone()
+    patched[:, place, begin : begin + d_head] = kept[place, begin : begin + d_head]
+    return patched
+
+
+def carry_by_where(x, kept, place, head, d_head):
+    n_places, n_features = kept.shape
+    at_place = torch.arange(n_places)[:, None] == place
+    of_head = torch.arange(n_features) // d_head == head
+    return torch.where(at_place & of_head, kept, x)
+
+
+def carry_in_heads(x, kept, place, head, d_head):
+    heads = rearrange(x.clone(), "b t (h d) -> b t h d", d=d_head)
+    heads[:, place, head] = rearrange(kept, "t (h d) -> t h d", d=d_head)[place, head]
+    return rearrange(heads, "b t h d -> b t (h d)")
+
+
+def carry_of(places=False, heads=False):
+    def answer(x, kept, place, head, d_head):
+        t = slice(None) if places else place
+        c = slice(None) if heads else slice(head * d_head, head * d_head + d_head)
+        x = x.clone()
+        x[:, t, c] = kept[t, c]
+        return x
+
+    return answer
+
+
+def carry_in_place(x, kept, place, head, d_head):
+    begin = head * d_head
+    x[:, place, begin : begin + d_head] = kept[place, begin : begin + d_head]
+    return x
+
+
+def carry_from_the_place(x, kept, place, head, d_head):
+    begin = head * d_head
+    x = x.clone()
+    x[:, place:, begin : begin + d_head] = kept[place:, begin : begin + d_head]
+    return x
+
+
+def carry_to_the_end(x, kept, place, head, d_head):
+    x = x.clone()
+    x[:, place, head * d_head :] = kept[place, head * d_head :]
+    return x
+
+
+def carry_of_one_feature(x, kept, place, head, d_head):
+    x = x.clone()
+    x[:, place, head] = kept[place, head]
+    return x
+
+
+def carry_into_one_text(x, kept, place, head, d_head):
+    begin = head * d_head
+    x = x.clone()
+    x[0, place, begin : begin + d_head] = kept[place, begin : begin + d_head]
+    return x
+
+
+RIGHT = [
+    (checks.way, right_way),
+    (checks.way, way_in_a_list),
+    (checks.lens, right_lens),
+    (checks.lens, lens_by_sorting),
+    (checks.carry, right_carry),
+    (checks.carry, carry_by_where),
+    (checks.carry, carry_in_heads),
+]
+
+WRONG = [
+    (checks.way, lambda c, a, b: (a - c) / (a - b), "begins at the second run"),
+    (checks.way, lambda c, a, b: (c - b) / (b - a), "turned round"),
+    (checks.way, lambda c, a, b: c - b, "divide by the whole way"),
+    (checks.way, lambda c, a, b: c / a, "measure from second"),
+    (checks.way, lambda c, a, b: (c - b) / a, "not first"),
+    (checks.way, lambda c, a, b: ((c - b) / (a - b)).clamp(0, 1), "cut nothing off"),
+    (checks.way, lambda c, a, b: abs((c - b) / (a - b)), "keep the sign"),
+    (checks.way, lambda c, a, b: (c - b) / (a - b) * 100, "percent"),
+    (checks.lens, lens_without, "gain is missing"),
+    (checks.lens, lens_of_the_largest, "the likeliest tokens"),
+    (checks.lens, lens_sorted_once, "from the least likely"),
+    (checks.lens, lens_at_place_token, "not the rank of a token"),
+    (
+        checks.lens,
+        lambda x, gain, matrix, token: lens_by_sorting(x, gain, matrix, token) - 1,
+        "has rank 1, not 0",
+    ),
+    (
+        checks.lens,
+        lambda x, gain, matrix, token: right_lens(
+            x - x.mean(-1, keepdim=True), gain, matrix, token
+        ),
+        "RMSNorm takes nothing off",
+    ),
+    (
+        checks.lens,
+        lambda x, gain, matrix, token: right_lens(x, gain, matrix, token)[-1],
+        "one for each block",
+    ),
+    (checks.carry, carry_of(places=True), "leaks: the head is carried at every place"),
+    (checks.carry, carry_of(heads=True), "leaks: all heads"),
+    (checks.carry, carry_of(places=True, heads=True), "leaks: this is the first run"),
+    (checks.carry, carry_from_the_place, "leaks: the places after this one"),
+    (checks.carry, carry_to_the_end, "leaks: the heads after this one"),
+    (checks.carry, carry_of_one_feature, "d_head of them"),
+    (checks.carry, carry_into_one_text, "first text of the batch"),
+    (checks.carry, carry_in_place, "changes its input"),
+    (checks.carry, lambda x, kept, place, head, d_head: x.clone(), "nothing is"),
+]

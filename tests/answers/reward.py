@@ -1,0 +1,300 @@
+"""Right and wrong answers to the exercises of chapter 15."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import torch
+import torch.nn.functional as F
+
+import companion
+from companion.course import checks
+
+
+def by_autograd(logits, rewards):
+    logits = logits.clone().requires_grad_()
+    (logits.softmax(-1) * rewards).sum().backward()
+    return logits.grad
+
+
+def answer_by_answer(logits, rewards):
+    """The mean of reward times gradient of log p, over all that can be drawn."""
+    p = logits.softmax(-1)
+    total = torch.zeros_like(p)
+    for i in range(len(p)):
+        total += p[i] * rewards[i] * (torch.eye(len(p))[i] - p)
+    return total
+
+
+def by_covariance(logits, rewards):
+    p = logits.exp() / logits.exp().sum()
+    return p * rewards - p * (p @ rewards)
+
+
+def weighed_twice(logits, rewards):
+    p = logits.softmax(-1)
+    return p * p * (rewards - p @ rewards)
+
+
+def right_groups(rewards):
+    mean = rewards.mean(1, keepdim=True)
+    deviation = rewards.std(1, keepdim=True, correction=0)
+    return (rewards - mean) / deviation.masked_fill(deviation == 0, 1)
+
+
+def row_by_row(rewards):
+    rows = []
+    for row in rewards:
+        differences = row - row.mean()
+        if differences.any():
+            differences = differences / differences.square().mean().sqrt()
+        rows.append(differences)
+    return torch.stack(rows)
+
+
+def nan_to_num(rewards):
+    mean = rewards.mean(1, keepdim=True)
+    return ((rewards - mean) / rewards.std(1, keepdim=True, correction=0)).nan_to_num(0)
+
+
+def with_epsilon(rewards):
+    mean = rewards.mean(1, keepdim=True)
+    return (rewards - mean) / (rewards.std(1, keepdim=True, correction=0) + 1e-8)
+
+
+def large_epsilon(rewards):
+    mean = rewards.mean(1, keepdim=True)
+    return (rewards - mean) / (rewards.std(1, keepdim=True, correction=0) + 0.1)
+
+
+def right_loss(logits, tokens, n_prompt, end, advantages):
+    total = 0
+    for row, text, advantage in zip(logits, tokens.tolist(), advantages, strict=True):
+        for place in range(n_prompt, len(text)):
+            total = total - advantage * row[place - 1].log_softmax(-1)[text[place]]
+            if text[place] == end:
+                break
+    return total / len(tokens)
+
+
+def by_cross_entropy(logits, tokens, n_prompt, end, advantages):
+    answers = tokens[:, n_prompt:]
+    behind = (answers == end).cumsum(1) - (answers == end).int() > 0
+    targets = answers.masked_fill(behind, -100)
+    surprise = F.cross_entropy(
+        logits[:, n_prompt - 1 : -1].mT, targets, reduction="none"
+    )
+    return (advantages[:, None] * surprise).sum() / len(tokens)
+
+
+def scored(logits, tokens, first, counted, advantages):
+    log_p = logits[:, :-1].log_softmax(-1)
+    each = log_p.gather(-1, tokens[:, 1:, None])[..., 0][:, first:]
+    return -(advantages * (each * counted).sum(1)).mean()
+
+
+def buggy_loss(logits, tokens, n_prompt, end, advantages):
+    counted = tokens[:, 1:] != end
+    return scored(logits, tokens, 0, counted, advantages)
+
+
+def counts_the_prompt(logits, tokens, n_prompt, end, advantages):
+    answers = tokens[:, n_prompt:]
+    behind = (answers == end).cumsum(1) - (answers == end).int() > 0
+    counted = torch.cat([torch.ones(len(tokens), n_prompt - 1), ~behind], 1)
+    return scored(logits, tokens, 0, counted, advantages)
+
+
+def forgets_the_end(logits, tokens, n_prompt, end, advantages):
+    counted = (tokens[:, n_prompt:] == end).cumsum(1) == 0
+    return scored(logits, tokens, n_prompt - 1, counted, advantages)
+
+
+def never_stops(logits, tokens, n_prompt, end, advantages):
+    counted = torch.ones_like(tokens[:, n_prompt:])
+    return scored(logits, tokens, n_prompt - 1, counted, advantages)
+
+
+def mean_of_tokens(logits, tokens, n_prompt, end, advantages):
+    total = 0
+    for i in range(len(tokens)):
+        one = tokens[i : i + 1]
+        n = (one[0, n_prompt:].tolist() + [end]).index(end) + 1
+        n = min(n, tokens.shape[1] - n_prompt)
+        loss = right_loss(logits[i : i + 1], one, n_prompt, end, advantages[i : i + 1])
+        total = total + loss / n
+    return total / len(tokens)
+
+
+def no_shift(logits, tokens, n_prompt, end, advantages):
+    moved = torch.cat([logits[:, 1:], logits[:, :1]], 1)
+    return right_loss(moved, tokens, n_prompt, end, advantages)
+
+
+def right_score(logits, tokens, t, p):
+    shaped = companion.top_p(companion.temperature(logits, t), p)
+    chances = shaped.softmax(-1)
+    return chances.gather(-1, tokens[..., None]).squeeze(-1).log()
+
+
+def by_hand(logits, tokens, t, p):
+    chances = (logits / t).softmax(-1)
+    values, order = chances.sort(-1, descending=True)
+    stays = values.cumsum(-1) - values < p
+    kept = torch.zeros_like(chances).scatter(-1, order, values * stays)
+    kept = kept / kept.sum(-1, keepdim=True)
+    return kept.gather(-1, tokens[..., None])[..., 0].log()
+
+
+def plain_score(logits, tokens, t, p):
+    return logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+
+
+def not_renormalised(logits, tokens, t, p):
+    """The cut is made of log-probabilities, whose exponentials don't sum to 1 then."""
+    return plain_score(logits / t, tokens, t, p)
+
+
+def right_pass(n, n_right, k):
+    """By counting the choices."""
+    answers = [True] * n_right + [False] * (n - n_right)
+    choices = [*itertools.combinations(answers, k)]
+    return sum(map(any, choices)) / len(choices)
+
+
+def product_pass(n, n_right, k):
+    """As in the paper's code."""
+    if n - n_right < k:
+        return 1.0
+    all_wrong = 1.0
+    for i in range(n - n_right + 1, n + 1):
+        all_wrong *= 1 - k / i
+    return 1 - all_wrong
+
+
+def drawn_one_by_one(n, n_right, k):
+    wrong = Fraction(1)
+    for i in range(k):
+        wrong *= Fraction(max(0, n - n_right - i), n - i)
+    return float(1 - wrong)
+
+
+def factorials(n, n_right, k):
+    wrong = n - n_right
+    choices = math.factorial(n) / math.factorial(k) / math.factorial(n - k)
+    return 1 - math.factorial(wrong) / math.factorial(wrong - k) / math.factorial(k) / (
+        choices
+    )
+
+
+RIGHT = [
+    (checks.policy_gradient, by_autograd),
+    (checks.policy_gradient, answer_by_answer),
+    (checks.policy_gradient, by_covariance),
+    (checks.group_advantages, right_groups),
+    (checks.group_advantages, row_by_row),
+    (checks.group_advantages, nan_to_num),
+    (checks.group_advantages, with_epsilon),
+    (checks.answer_loss, right_loss),
+    (checks.answer_loss, by_cross_entropy),
+    (checks.drawn_log_p, right_score),
+    (checks.drawn_log_p, by_hand),
+    (checks.pass_at_k, right_pass),
+    (checks.pass_at_k, product_pass),
+    (checks.pass_at_k, drawn_one_by_one),
+]
+WRONG = [
+    (checks.policy_gradient, lambda z, r: z.softmax(-1) * r, "takes from all others"),
+    (
+        checks.policy_gradient,
+        lambda z, r: z.softmax(-1) * (r - r.mean()),
+        "that is expected",
+    ),
+    (
+        checks.policy_gradient,
+        lambda z, r: r - z.softmax(-1) @ r,
+        "never drawn moves nothing",
+    ),
+    (checks.policy_gradient, lambda z, r: -by_covariance(z, r), "leads down"),
+    (checks.policy_gradient, lambda z, r: z * (r - (z * r).sum()), "softmax first"),
+    (checks.policy_gradient, weighed_twice, r"it gives 0\.\d"),
+    (checks.policy_gradient, lambda z, r: z.softmax(-1) @ r, "the shape is"),
+    (
+        checks.group_advantages,
+        lambda r: (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True, correction=0),
+        "0/0 is no number",
+    ),
+    (
+        checks.group_advantages,
+        lambda r: ((r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True)).nan_to_num(),
+        "not g - 1",
+    ),
+    (
+        checks.group_advantages,
+        lambda r: (r - r.mean()) / r.std(correction=0),
+        "with its own group",
+    ),
+    (checks.group_advantages, lambda r: right_groups(r.mT).mT, "a row is a group"),
+    (
+        checks.group_advantages,
+        lambda r: r - r.mean(1, keepdim=True),
+        "the deviation is missing",
+    ),
+    (
+        checks.group_advantages,
+        lambda r: (
+            (r - r.mean(1, keepdim=True)) / r.var(1, keepdim=True, correction=0)
+        ).nan_to_num(),
+        "the root of the variance",
+    ),
+    (
+        checks.group_advantages,
+        lambda r: (r / r.std(1, keepdim=True, correction=0)).nan_to_num(posinf=0),
+        "the mean is missing",
+    ),
+    (checks.group_advantages, large_epsilon, "it gives"),
+    (checks.answer_loss, buggy_loss, "both bugs"),
+    (checks.answer_loss, counts_the_prompt, "the prompt is counted"),
+    (checks.answer_loss, forgets_the_end, "must learn to stop"),
+    (checks.answer_loss, never_stops, "never drawn"),
+    (
+        checks.answer_loss,
+        lambda z, x, n, end, a: scored(z, x, n - 1, x[:, n:] != end, a),
+        "the first end does",
+    ),
+    (checks.answer_loss, mean_of_tokens, "counts less for each token"),
+    (checks.answer_loss, lambda *case: -right_loss(*case), "the sign"),
+    (
+        checks.answer_loss,
+        lambda *case: right_loss(*case) * len(case[1]),
+        "the mean over answers",
+    ),
+    (checks.answer_loss, no_shift, "shift them"),
+    (checks.drawn_log_p, plain_score, "at a temperature and cut"),
+    (checks.drawn_log_p, not_renormalised, "the cut is missing"),
+    (
+        checks.drawn_log_p,
+        lambda z, x, t, p: plain_score(companion.top_p(z, p), x, t, p),
+        "the temperature is missing",
+    ),
+    (
+        checks.drawn_log_p,
+        lambda z, x, t, p: plain_score(companion.top_p(z, p) / t, x, t, p),
+        "first the temperature",
+    ),
+    (
+        checks.drawn_log_p,
+        lambda *case: right_score(*case).exp(),
+        "the logarithm is missing",
+    ),
+    (checks.pass_at_k, lambda n, c, k: 1 - (1 - c / n) ** k, "chosen twice"),
+    (
+        checks.pass_at_k,
+        lambda n, c, k: math.comb(n - c, k) / math.comb(n, k),
+        "all are wrong",
+    ),
+    (checks.pass_at_k, lambda n, c, k: math.comb(c, k) / math.comb(n, k), "all k are"),
+    (checks.pass_at_k, lambda n, c, k: c / n, "this is pass@1"),
+    (checks.pass_at_k, lambda n, c, k: min(1, k * c / n), "don't add up"),
+    (checks.pass_at_k, factorials, "it stops with ValueError"),
+]

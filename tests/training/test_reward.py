@@ -1,0 +1,284 @@
+"""Rewards: rollouts, advantages and losses, held against sums over all answers."""
+
+import itertools
+import math
+from functools import partial
+
+import pytest
+import torch
+from common import random_tokens, seeded, shaken
+
+import companion
+from companion.training import reward
+
+CONFIG = companion.GPTConfig(
+    d_vocab=4, context_length=16, d_model=8, n_heads=2, n_layers=1, positions="rotary"
+)
+
+
+def small(seed: int = 0) -> companion.GPT:
+    """A model of four tokens that is far from choosing them evenly."""
+    return shaken(companion.GPT(CONFIG, seeded(seed)), std=0.5)
+
+
+PROMPT = torch.tensor([2, 0, 1])
+# All answers of two tokens, and a verdict on each.
+ANSWERS = torch.tensor([*itertools.product(range(4), repeat=2)])
+VERDICTS = (ANSWERS[:, 0] == ANSWERS[:, 1]).float() + (ANSWERS[:, 0] == 3).float()
+ALL = torch.ones_like(ANSWERS, dtype=torch.bool)
+
+
+def log_probabilities(model) -> torch.Tensor:
+    """Of all answers (16), by passes of their own, a token at a time."""
+    rows = []
+    for answer in ANSWERS.tolist():
+        text = PROMPT.tolist()
+        total = 0
+        for token in answer:
+            logits = model(torch.tensor([text]))[0, -1]
+            total = total + logits.log_softmax(-1)[token]
+            text.append(token)
+        rows.append(total)
+    return torch.stack(rows)
+
+
+def gradient(model, value) -> torch.Tensor:
+    parts = torch.autograd.grad(value, [*model.parameters()])
+    return torch.cat([part.flatten() for part in parts])
+
+
+def expected_reward_gradient(model) -> torch.Tensor:
+    return gradient(model, (log_probabilities(model).exp() * VERDICTS).sum())
+
+
+def test_the_estimate_s_mean_over_all_groups_is_the_gradient():
+    """Over all pairs of answers, each as often as it is drawn, and without chance.
+
+    An answer's own reward is in its group's mean, so of a group of g the estimate is
+    (g - 1) / g of the gradient.
+    """
+    model = small()
+    chances = log_probabilities(model).exp().detach()
+    logits = reward.answer_logits(model, [PROMPT] * 16, ANSWERS)
+    of_tokens = reward.chosen(logits, ANSWERS)
+
+    total = 0
+    for pair in itertools.product(range(16), repeat=2):
+        pair = torch.tensor(pair)
+        advantages = reward.advantages(VERDICTS[pair][None])[0]
+        loss = reward.reward_loss(of_tokens[pair], advantages, ALL[pair])
+        total = total + chances[pair].prod() * loss
+    estimate = -gradient(model, total)
+    torch.testing.assert_close(
+        2 * estimate, expected_reward_gradient(model), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_so_it_is_of_what_is_really_drawn():
+    model = small(seed=1)
+    exact = expected_reward_gradient(model)
+    generator = seeded(3)
+    estimates = []
+    for _ in range(60):
+        rollouts = reward.roll_out(
+            model, [PROMPT] * 64, n_answers=4, n_new=2, generator=generator
+        )
+        index = 4 * rollouts.answers[:, 0] + rollouts.answers[:, 1]
+        advantages = reward.advantages(VERDICTS[index].view(64, 4)).flatten()
+        logits = reward.answer_logits(model, rollouts.prompts, rollouts.answers)
+        chosen = reward.chosen(logits, rollouts.answers)
+        loss = reward.reward_loss(chosen, advantages, rollouts.written)
+        estimates.append(-gradient(model, loss) * 4 / 3)
+
+    # Along the gradient: within four standard errors, and not near nothing.
+    along = torch.stack(estimates) @ exact / exact.norm() ** 2
+    error = along.std() / math.sqrt(len(along))
+    assert error < 0.05 and abs(along.mean() - 1) < 4 * error
+
+
+def test_what_was_drawn_has_the_probabilities_that_a_pass_of_its_own_gives():
+    """Also with a temperature and a cut, for prompts of many lengths."""
+    model = small()
+
+    def shape(logits):
+        return companion.top_p(companion.temperature(logits, 0.7), 0.8)
+
+    prompts = [random_tokens(n, d_vocab=4, seed=n) for n in (1, 4, 2)]
+    rollouts = reward.roll_out(
+        model, prompts, n_answers=5, n_new=6, shape=shape, generator=seeded()
+    )
+    assert [len(prompt) for prompt in rollouts.prompts] == [1] * 5 + [4] * 5 + [2] * 5
+    assert rollouts.answers.shape == (15, 6) and rollouts.written.all()
+
+    with torch.no_grad():
+        for i, prompt in enumerate(rollouts.prompts):
+            text = torch.cat([prompt, rollouts.answers[i]])
+            logits = shape(model(text[None]))[0, len(prompt) - 1 : -1]
+            tokens = rollouts.answers[i][:, None]
+            each = logits.log_softmax(-1).gather(1, tokens)[:, 0]
+            torch.testing.assert_close(rollouts.log_probabilities[i], each)
+
+        logits = reward.answer_logits(model, rollouts.prompts, rollouts.answers)
+        each = reward.chosen(shape(logits), rollouts.answers)
+    torch.testing.assert_close(each, rollouts.log_probabilities)
+    assert each.isfinite().all()
+
+
+def test_answers_are_drawn_as_often_as_they_are_likely():
+    model = small()
+    rollouts = reward.roll_out(
+        model, [PROMPT], n_answers=4000, n_new=2, generator=seeded(5)
+    )
+    index = 4 * rollouts.answers[:, 0] + rollouts.answers[:, 1]
+    shares = index.bincount(minlength=16) / 4000
+    chances = log_probabilities(model).exp().detach()
+    error = (chances * (1 - chances) / 4000).sqrt()
+    assert ((shares - chances).abs() < 4.5 * error + 1e-3).all()
+
+
+def test_the_end_counts_and_nothing_behind_it():
+    model = small()
+    prompts = [torch.tensor([0, 1]), torch.tensor([2])]
+    rollouts = reward.roll_out(
+        model, prompts, n_answers=20, n_new=8, end=3, generator=seeded(2)
+    )
+    lengths = set()
+    for row, written, log_p in zip(
+        rollouts.answers.tolist(),
+        rollouts.written.tolist(),
+        rollouts.log_probabilities.tolist(),
+        strict=True,
+    ):
+        n = row.index(3) + 1 if 3 in row else len(row)
+        lengths.add(n)
+        assert written == [True] * n + [False] * (len(row) - n)
+        assert all(x < 0 for x in log_p[:n]) and not any(log_p[n:])
+        assert row[n:] == [3] * (len(row) - n)
+    assert len(lengths) > 3  # some end at once, some never
+
+    # The loss is that of the answers cut off by hand.
+    advantages = torch.randn(40, generator=seeded(3))
+    logits = reward.answer_logits(model, rollouts.prompts, rollouts.answers)
+    chosen = reward.chosen(logits, rollouts.answers)
+    loss = reward.reward_loss(chosen, advantages, rollouts.written)
+    by_hand = 0
+    for i, prompt in enumerate(rollouts.prompts):
+        answer = rollouts.answers[i][rollouts.written[i]]
+        text = torch.cat([prompt, answer])
+        log_p = model(text[None])[0].log_softmax(-1)
+        for place in range(len(prompt), len(text)):
+            by_hand = by_hand - advantages[i] * log_p[place - 1, text[place]] / 40
+    torch.testing.assert_close(loss, by_hand)
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_a_group_without_variance_moves_nothing(scale):
+    """All right, or all wrong: no answer was better than the others."""
+    model = small()
+    rollouts = reward.roll_out(model, [PROMPT] * 3, n_answers=4, n_new=2)
+    rewards = torch.tensor([[1.0], [0.0], [0.3]]).expand(3, 4)
+    advantages = reward.advantages(rewards, scale=scale)
+    assert advantages.abs().max() < 1e-3
+    exactly = reward.advantages(rewards[:2], scale=scale)
+    assert torch.equal(exactly, torch.zeros(2, 4))
+
+    logits = reward.answer_logits(model, rollouts.prompts[:8], rollouts.answers[:8])
+    chosen = reward.chosen(logits, rollouts.answers[:8])
+    loss = reward.reward_loss(chosen, exactly.flatten(), rollouts.written[:8])
+    assert not gradient(model, loss).any()
+
+
+def test_advantages_are_those_of_one_prompt():
+    rewards = torch.tensor([[1.0, 0, 0, 1], [10, 10, 10, 14]])
+    expected = torch.tensor([[0.5, -0.5, -0.5, 0.5], [-1, -1, -1, 3]])
+    assert torch.equal(reward.advantages(rewards), expected)
+    scaled = reward.advantages(rewards, scale=True)
+    torch.testing.assert_close(
+        scaled.square().mean(1), torch.ones(2), rtol=1e-3, atol=0
+    )
+
+
+def test_a_loss_has_no_way_back_through_the_verdict():
+    log_p = torch.tensor([[-1.0, -2]], requires_grad=True)
+    advantages = torch.tensor([2.0], requires_grad=True)
+    reward.reward_loss(log_p, advantages, torch.tensor([[True, True]])).backward()
+    assert advantages.grad is None and torch.equal(log_p.grad, torch.full((1, 2), -2.0))
+
+
+def test_the_distance_is_what_is_estimated_from_draws():
+    """The mean of log p - log q over what p draws; 0 for p itself, and lopsided."""
+    z = torch.randn(2, 5, generator=seeded())
+    drawn = companion.sample(z[0].expand(20_000, 5), seeded(1))
+    differences = (z[0].log_softmax(-1) - z[1].log_softmax(-1))[drawn]
+    exact = reward.kl_divergence(z[0], z[1])
+    error = differences.std() / math.sqrt(len(differences))
+    assert exact > 0.1 and abs(differences.mean() - exact) < 4 * error
+
+    assert abs(reward.kl_divergence(z[0], z[0] + 3)) < 1e-6
+    assert abs(reward.kl_divergence(z[1], z[0]) - exact) > 0.05
+    reference = torch.nn.functional.kl_div(
+        z[1].log_softmax(-1), z[0].log_softmax(-1), log_target=True, reduction="sum"
+    )
+    torch.testing.assert_close(exact, reference)
+
+
+@pytest.mark.parametrize("n", [1, 4, 6])
+def test_pass_at_k_is_what_counting_all_choices_gives(n):
+    for n_right, k in itertools.product(range(n + 1), range(1, n + 1)):
+        choices = [
+            *itertools.combinations([True] * n_right + [False] * (n - n_right), k)
+        ]
+        share = sum(map(any, choices)) / len(choices)
+        estimate = reward.pass_at_k(torch.tensor([[n_right]]), n, k)
+        assert estimate.shape == (1, 1) and abs(estimate.item() - share) < 1e-6
+
+
+def test_pass_at_k_has_no_bias():
+    """Over all that 5 answers can give, each right with a chance of 0.3."""
+    p = 0.3
+    chances = [math.comb(5, r) * p**r * (1 - p) ** (5 - r) for r in range(6)]
+    estimates = reward.pass_at_k(torch.arange(6), 5, 3)
+    assert abs(torch.tensor(chances) @ estimates - (1 - (1 - p) ** 3)) < 1e-6
+
+
+def test_a_step_makes_the_rewarded_likelier():
+    model = small()
+    optimizer = companion.AdamW(model.parameters(), lr=3e-3, weight_decay=0)
+    before = (log_probabilities(model).exp() @ VERDICTS).item()
+    generator = seeded()
+    for _ in range(15):
+        rollouts = reward.roll_out(
+            model, [PROMPT] * 4, n_answers=8, n_new=2, generator=generator
+        )
+        index = 4 * rollouts.answers[:, 0] + rollouts.answers[:, 1]
+        advantages = reward.advantages(VERDICTS[index].view(4, 8)).flatten()
+        logits = reward.answer_logits(model, rollouts.prompts, rollouts.answers)
+        chosen = reward.chosen(logits, rollouts.answers)
+        loss = reward.reward_loss(chosen, advantages, rollouts.written)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert (log_probabilities(model).exp() @ VERDICTS).item() > before + 0.1
+
+
+REFUSED = {
+    "n_answers": partial(reward.roll_out, small(), [PROMPT], n_answers=0, n_new=2),
+    "must hold one": partial(reward.roll_out, small(), [], n_answers=2, n_new=2),
+    "exceed": partial(reward.roll_out, small(), [PROMPT], n_answers=2, n_new=14),
+    "2 prompts for 16": partial(reward.answer_logits, small(), [PROMPT] * 2, ANSWERS),
+    "rewards": partial(reward.advantages, torch.ones(3)),
+    r"log-probabilities \(2, 3\)": partial(
+        reward.reward_loss, torch.ones(2, 3), torch.ones(2), torch.ones(2, 4) > 0
+    ),
+    "4 advantages for 2": partial(
+        reward.reward_loss, torch.ones(2, 3), torch.ones(4), torch.ones(2, 3) > 0
+    ),
+    "n_answers is 3": partial(reward.pass_at_k, torch.tensor([1]), 3, 4),
+    "4 right answers of 3": partial(reward.pass_at_k, torch.tensor([4]), 3, 2),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_be_meant_is_refused(words):
+    with pytest.raises(ValueError, match=words):
+        REFUSED[words]()
