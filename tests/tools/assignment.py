@@ -29,6 +29,11 @@ def is_solution(cell) -> bool:
     return "solution" in cell.metadata.get("tags", [])
 
 
+def needs_the_chapter(cell) -> bool:
+    """Whether a cell among the exercises shows something with the chapter's names."""
+    return "chapter" in cell.metadata.get("tags", [])
+
+
 def nbgrader(grade_id: str, **role) -> dict:
     """A cell's metadata: by default it is locked, and neither answer nor check."""
     facts = {
@@ -81,7 +86,7 @@ def assignment(path: Path):
     for cell, following in pairwise(cells[begin : end + 1]):
         if is_solution(following):
             made += answer_and_check(cell.source, following.source)
-        elif not is_solution(cell):
+        elif not is_solution(cell) and not needs_the_chapter(cell):
             new = new_code_cell if cell.cell_type == "code" else new_markdown_cell
             made.append(new(cell.source, id=cell.id))
     made[2].source = made[2].source[made[2].source.index("**1. ") :]

@@ -14,11 +14,6 @@ from .effects import contained
 
 Test = Callable[[Machine], bool]
 
-SIZES = (
-    {"d_vocab": 17, "context_length": 16, "d_model": 32, "n_heads": 4, "n_layers": 2},
-    {"d_vocab": 23, "context_length": 12, "d_model": 24, "n_heads": 2, "n_layers": 3},
-    {"d_vocab": 11, "context_length": 20, "d_model": 48, "n_heads": 6, "n_layers": 2},
-)
 SECONDS = 5  # for one test of one machine
 
 
@@ -86,7 +81,11 @@ def right_machines() -> list[Machine]:
     class WithFault(Machine):  # by its name like the others
         model_class = MyGPT
 
-    return [WithFault(**size) for size in SIZES]
+    return [
+        WithFault(d_vocab=17, context_length=16, d_model=32, n_heads=4, n_layers=2),
+        WithFault(d_vocab=23, context_length=12, d_model=24, n_heads=2, n_layers=3),
+        WithFault(d_vocab=11, context_length=20, d_model=48, n_heads=6, n_layers=2),
+    ]
 
 
 def judge(

@@ -7,7 +7,7 @@ import torch
 from ..cabinet import faults
 from ..cabinet.machine import Machine, MyGPT, Run
 from .compare import GRADED, Mistake, compare
-from .judge import SIZES, judge
+from .judge import judge, right_machines
 from .words import describe
 
 
@@ -81,7 +81,7 @@ def later_changes_nothing(answer: Callable) -> None:
         faults.with_attention(faults.SoftmaxOverQueries),
         faults.with_norm(faults.NormOverTime),
     ]
-    cases = [(Machine(**size),) for size in SIZES]
+    cases = [(machine,) for machine in right_machines()]
     cases += [(faults.model_fault(model)(),) for model in wrong_models]
     compare(
         answer,
@@ -161,7 +161,7 @@ def goes_on(answer: Callable) -> None:
         return equal(in_one_piece(machine, 6), resumed)
 
     wrong_machines = [faults.GeneratorForgotten, OptimizerForgotten, StepForgotten]
-    cases = [(Machine(**size),) for size in SIZES]
+    cases = [(machine,) for machine in right_machines()]
     cases += [(wrong_machine(),) for wrong_machine in wrong_machines]
     compare(
         answer,
