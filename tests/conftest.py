@@ -7,6 +7,7 @@ import torch
 
 from companion.artifacts import SMOLLM2
 from companion.pretrained import gguf, smollm2
+from companion.pretrained.weights import build
 
 torch.set_num_threads(1)
 
@@ -30,5 +31,5 @@ def loaded(file):
     """SmolLM2 and its tokenizer."""
     header, tensors = file
     config = smollm2.config_of(header)
-    model = smollm2.build(config, smollm2.weights_of(tensors, config))
+    model = build(config, smollm2.weights_of(tensors, config))
     return model, smollm2.PublishedTokenizer(header)

@@ -23,7 +23,12 @@ from ..files import check_writable
 from ..inputs import check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import GPT
-from ..training.checkpoints import load_checkpoint, read_checkpoint, save_checkpoint
+from ..training.checkpoints import (
+    CheckpointError,
+    load_checkpoint,
+    read_checkpoint,
+    save_checkpoint,
+)
 from ..training.loop import PATIENCE, check_trainable, evaluate, say, training_steps
 from ..training.processes import Process, full_tensor, shard
 from .recipes import RECIPES, Recipe, shakespeare_tokens
@@ -36,8 +41,8 @@ class Run:
     """A recipe under way: its model, optimizer, generator, and the steps it has made.
 
     It goes on from the checkpoint at `path`, where there is one. `sharded`, each
-    process keeps a part of every parameter. Raises ValueError or OSError for a
-    checkpoint that can't be gone on from, and for a path that can't be written.
+    process keeps a part of every parameter. Raises CheckpointError for a checkpoint
+    that can't be gone on from, and OSError for a path that can't be read or written.
     """
 
     def __init__(
@@ -249,9 +254,9 @@ def train_recipe(
     Ctrl-C, however often it is pressed, lets the step that is under way end, and is
     then, after saving, raised as KeyboardInterrupt, which says what there is to go on
     from; so do SIGTERM and SIGHUP. What doesn't end is broken off by Ctrl-C half a
-    minute after the first. Raises ValueError for a checkpoint of another recipe or
-    seed, or a recipe that a checkpoint can't name, and OSError for a path that can't be
-    written, before the first step.
+    minute after the first. Before the first step, it raises CheckpointError for a
+    checkpoint that is damaged or of another recipe or seed, ValueError for a recipe
+    that a checkpoint can't name, and OSError for a path that can't be written.
     """
     # Check what can be checked before any work.
     path = Path(path) if path else None
@@ -330,13 +335,14 @@ def read_my_gpt(path: Path) -> GPT:
 def trained(name: str = "fast") -> GPT:
     """Returns the model that chapter 05 has trained, or trains it now, a minute long.
 
-    This is the reader's own, where the chapter has saved it in `MY_GPT`. Elsewhere, and
+    It is the reader's own where the chapter has saved one in `MY_GPT`. Elsewhere, and
     for another `name`, it is the recipe's. A file that can't be used stays as it is,
     and one line says why it can't.
 
-    The same holds of the recipe's checkpoint, damaged or of another recipe, and of a
-    cache that can't be written: the model is then trained beside it. Raises what has
-    nothing to do with the files: a text that is missing, a loss that is no number.
+    This also holds for the recipe's checkpoint, if it is damaged or of another recipe,
+    and for a cache that can't be written: the model is then trained without it. Raises
+    what has nothing to do with the files: a text that is missing, a loss that is no
+    number.
     """
     if name == "fast" and MY_GPT.exists():
         try:
@@ -349,10 +355,7 @@ def trained(name: str = "fast") -> GPT:
     shakespeare_tokens()  # raises where the text is missing, whatever the checkpoint
     try:
         model, _ = train_recipe(recipe, path, device="cpu")
-    except (ValueError, OSError) as reason:
-        is_of_checkpoint = str(reason).startswith(str(path))
-        if isinstance(reason, ValueError) and not is_of_checkpoint:
-            raise
+    except (CheckpointError, OSError) as reason:
         print(f"{reason}. Here a model is trained for this chapter alone.")
         model, _ = train_recipe(recipe, device="cpu")
     return model.eval()

@@ -64,7 +64,7 @@ def beam_search(
     if n_beams > d_vocab:
         raise ValueError(f"n_beams is {n_beams}, more than the {d_vocab} tokens")
 
-    # A caller's cache must stay usable outside inference mode.
+    # Inference mode is faster, but not for a caller's cache, as in `generate`.
     without_gradients = torch.no_grad
     if cache is None:
         without_gradients = torch.inference_mode

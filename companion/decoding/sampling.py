@@ -126,17 +126,18 @@ def sample(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
     return greedy(logits - noise.log().to(logits.device))
 
 
-def check_prompt(prompt: Tensor, n_new: int, window: float) -> None:
-    """Checks a prompt (t) or (b t), and that `n_new` tokens more fit the window.
+def check_prompt(prompt: Tensor, n_new: int, window: int | None) -> None:
+    """Checks a prompt (t) or (b t), and that `n_new` tokens more fit a window.
 
-    Raises ValueError for another shape, and for what is too long.
+    A `window` of None has no end. Raises ValueError for another shape, and for what is
+    too long.
     """
     check_tensor("integers", "... t", prompt=prompt)
     check_whole(0, n_new=n_new)
     n = prompt.shape[-1]
     if prompt.dim() > 2 or prompt.numel() == 0:
         raise ValueError(f"the prompt is {shown(prompt)}; it must hold 1 token or more")
-    if n + n_new > window:
+    if window is not None and n + n_new > window:
         raise ValueError(f"{n} and {n_new} tokens exceed the context_length ({window})")
 
 
@@ -164,11 +165,14 @@ def generate(
     if end is not None:
         check_whole(0, end=end)
 
-    # A caller's cache has its own window, and must stay usable outside inference mode.
-    window = model.config.context_length
-    without_gradients = torch.inference_mode
-    if cache is not None:
-        window = math.inf
+    # Inference mode decodes a small model 6 to 10% faster than `no_grad`, but what is
+    # made in it takes no part in a training: not for the cache of a caller, who may
+    # train on. That cache also says by itself how far the model sees.
+    if cache is None:
+        window = model.config.context_length
+        without_gradients = torch.inference_mode
+    else:
+        window = None
         without_gradients = torch.no_grad
 
     lengths = None
@@ -212,15 +216,16 @@ def decode(
     n_new: int,
     choose: Callable[[Tensor], Tensor],
     end: int | None,
-    window: float,
+    window: int | None,
     without_gradients: Callable[[], AbstractContextManager],
     lengths: Tensor | None = None,
 ) -> Iterator[Tensor]:
     """Runs the loop of `generate` after tokens (b t). Returns the next ones, each (b).
 
     Each step takes the logits after the last token of every stream, chooses a token by
-    them and joins it on. Prompts that were padded at the end to one length have their
-    own `lengths` (b).
+    them and joins it on. The model sees the last `window` tokens; None: what the cache
+    lets it see. Prompts that were padded at the end to one length have their own
+    `lengths` (b).
     """
     ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
     unread = tokens
@@ -229,7 +234,8 @@ def decode(
     for _ in range(n_new):
         with evaluating(model), without_gradients():
             # What the cache holds need not be read again.
-            if cache is None or tokens.shape[1] > window:
+            is_beyond_cache = window is not None and tokens.shape[1] > window
+            if cache is None or is_beyond_cache:
                 logits = model(tokens[:, -window:], last=-1)
             else:
                 logits = model(unread, cache, last=last)

@@ -34,8 +34,9 @@ class Request:
     end: int | None = None
     written: list[int] = field(default_factory=list)
     error: Exception | None = None
-    # The token that `choose` has drawn, by its place in `written`, until it is there.
-    chosen: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
+    # The token (1) that `choose` has drawn, until it is written, and its place there. A
+    # step that was interrupted in between finds it here and doesn't draw again.
+    chosen: tuple[int, Tensor] | None = field(default=None, init=False, repr=False)
 
     @property
     def last(self) -> int:
@@ -184,8 +185,11 @@ class Server:
     def _choose_tokens(self, rows: list[int], logits: Tensor) -> None:
         """Lets each of these rows choose a token by its logits (b v) and write it.
 
-        Ctrl-C waits until all have: a sampler that has drawn must not draw again.
+        Ctrl-C waits until all have.
         """
+        # Within `choose` a generator may have moved while its token isn't held yet: the
+        # next step would draw another one. Pressed again, Ctrl-C comes through, for a
+        # sampler that hangs; `interrupts_put_off` would not let it.
         with deferred_interrupts() as interrupted:
             for row, row_logits in zip(rows, logits, strict=True):
                 choose_and_write(self.rows[row], row_logits)
@@ -202,10 +206,10 @@ def choose_and_write(request: Request, logits: Tensor) -> None:
     """
     place = len(request.written)
     try:
-        if place not in request.chosen:
-            request.chosen = {place: request.choose(logits[None])}
+        if request.chosen is None or request.chosen[0] != place:
+            request.chosen = (place, request.choose(logits[None]))
 
-        new = request.chosen[place]
+        _, new = request.chosen
         check_tensor("integers", "b", new=new)
         if len(new) != 1 or not 0 <= int(new) < logits.numel():
             raise ValueError(
@@ -218,4 +222,4 @@ def choose_and_write(request: Request, logits: Tensor) -> None:
         return
 
     request.written.append(token)
-    request.chosen = {}
+    request.chosen = None

@@ -45,10 +45,10 @@ class Cache:
     ) -> Place:
         """Begins a pass: where its tokens and all keys stand, and who may see whom.
 
-        First it drops what a pass that failed has left. Returns queries (t), keys (s)
-        and a mask (... t s). Raises ValueError beyond the capacity, for a mask that
-        does not fit, and where the cache holds other than `n_layers`. `n_streams` is a
-        ragged cache's to check.
+        First it drops what a pass that failed has left. Returns the positions of
+        queries (t) and keys (s), and a mask (... t s). Raises ValueError beyond the
+        capacity, for a mask that does not fit, and where the cache holds other than
+        `n_layers`. `n_streams` is a ragged cache's to check.
         """
         end = self.n_seen + n_new
         if end > self.capacity:
@@ -58,16 +58,18 @@ class Cache:
         elif n_layers is not None and n_layers != len(self.layers):
             raise other_layers_error(self.layers, n_layers)
 
-        queries = torch.arange(self.n_seen, end, device=device)
-        keys = torch.arange(end, device=device)
+        query_positions = torch.arange(self.n_seen, end, device=device)
+        key_positions = torch.arange(end, device=device)
 
         # One token may see all keys; of several, none sees a later one.
         allowed = None
         if causal and n_new > 1:
-            allowed = keys <= queries[:, None] if self.n_seen else CAUSAL
+            allowed = CAUSAL
+            if self.n_seen:
+                allowed = key_positions <= query_positions[:, None]
         if mask is not None:
             allowed = combine_masks(allowed, mask, n_new, end)
-        return Place(queries, keys, allowed)
+        return Place(query_positions, key_positions, allowed)
 
     def reorder(self, rows: Tensor) -> None:
         """Lets row i of the batch continue what `rows[i]` held, as beams do.

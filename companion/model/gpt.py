@@ -278,19 +278,17 @@ class GPT(nn.Module):
         )
         x, rope, score_bias = self.positions(x, place)
         x = self.dropout(x)
-        allowed = place.mask if score_bias is None else place.masked(score_bias)
-        if rope is not None and place.moved is not None:
-            # Only where a window's sinks have moved. Their keys are rotated already; n
+        mask = place.mask if score_bias is None else place.masked(score_bias)
+        if place.moved is not None:
+            # Only where a window's sinks have moved. Rotary keys are rotated already; n
             # positions on, they need the rotation of position n once more.
-            by_shift = place._replace(queries=place.moved)
-            _, turn, _ = self.positions(x, by_shift)
-            append = partial(append, turn=turn)
+            append = partial(append, turn=self.positions.rope_at(place.moved))
 
         # The blocks, one after the other.
         for i, block in enumerate(self.blocks):
             store = None if append is None else partial(append, i)
             block_context = None if context is None else context[i]
-            x = block(x, block_context, mask=allowed, rope=rope, store=store)
+            x = block(x, block_context, mask=mask, rope=rope, store=store)
 
         # The logits: of every position, or of those that are asked for.
         if last is not None:

@@ -26,15 +26,15 @@ class Place(NamedTuple):
     positions each was moved to where it stands. Chapters 03 and 07.
     """
 
-    queries: Tensor
-    keys: Tensor
+    query_positions: Tensor
+    key_positions: Tensor
     mask: Tensor | str | None = None
     moved: Tensor | None = None
 
     @property
     def distances(self) -> Tensor:
         """How far each key lies before each query. Returns (t s) or (b t s)."""
-        return self.queries[..., None] - self.keys
+        return self.query_positions[..., None] - self.key_positions
 
     def masked(self, bias: Tensor) -> Tensor:
         """Puts -inf into a bias (... h t s) where the mask forbids to look.
@@ -116,7 +116,10 @@ def apply_rotary(x: Tensor, rope: Rope) -> Tensor:
     The sines of a pair's first feature are negative. Su et al. 2021, eq. 34.
     """
     cosines, sines = rope
-    rotated = torch.addcmul(x * cosines, x.roll(x.shape[-1] // 2, -1), sines)
+    partners = x.roll(x.shape[-1] // 2, -1)  # each feature's other one of its pair
+
+    # x * cosines + partners * sines, a tenth faster and with one rounding less.
+    rotated = torch.addcmul(x * cosines, partners, sines)
     return rotated.to(x.dtype)
 
 
@@ -229,6 +232,13 @@ class Positions(nn.Module):
         """Returns x (b t c) as it is, no rope and no bias."""
         return x, None, None
 
+    def rope_at(self, positions: Tensor) -> Rope | None:
+        """What rotates keys that stand at `positions` (s), or None: nothing does.
+
+        A pass asks for it only where a window's sinks move along. Chapter 10.
+        """
+        return None
+
 
 class LearnedPositions(Positions):
     """A learned vector for each of `context_length` positions. Radford et al. 2019."""
@@ -243,9 +253,9 @@ class LearnedPositions(Positions):
         Raises ValueError for a position beyond the table.
         """
         try:
-            vectors = self.table(place.queries)
+            vectors = self.table(place.query_positions)
         except IndexError:
-            n_positions = int(place.queries.max()) + 1
+            n_positions = int(place.query_positions.max()) + 1
             context_length = len(self.table.weight)
             if n_positions <= context_length:
                 raise  # something else failed
@@ -263,7 +273,7 @@ class SinusoidalPositions(Positions):
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
         """Returns x (b t c) with its waves added, no rope and no bias."""
-        waves = sinusoidal_at(place.queries, x.shape[-1])
+        waves = sinusoidal_at(place.query_positions, x.shape[-1])
         return x + waves.to(x.dtype), None, None
 
 
@@ -275,19 +285,26 @@ class RotaryPositions(Positions):
 
     def __init__(self, d_head: int, base: float = 10_000):
         super().__init__()
+        self.d_head = d_head
+        self.base = base
         # No buffer: they stay in float32 whatever the model's weights are in.
         self.frequencies = signed_frequencies(d_head, base)
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
         """Returns x (b t c) as it is, the rope of the queries' places, and no bias."""
         # Moved for this pass alone: a pass on `meta`, say, must not change the module.
-        frequencies = self.frequencies.to(place.queries.device)
+        positions = place.query_positions
+        frequencies = self.frequencies.to(positions.device)
 
         # As in `rotary`, with frequencies that were computed once.
-        angles = place.queries[..., None] * frequencies
+        angles = positions[..., None] * frequencies
         if angles.dim() == 3:
             angles = angles[:, None]  # the same for every head
         return x, (angles.cos(), angles.sin()), None
+
+    def rope_at(self, positions: Tensor) -> Rope:
+        """The rope of any positions (s), both (s d). Su et al. 2021, eq. 34."""
+        return rotary(positions, self.d_head, self.base)
 
 
 class ALiBi(Positions):

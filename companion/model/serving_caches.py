@@ -45,8 +45,9 @@ class RaggedCache(Cache):
     ) -> Place:
         """Says where the next tokens and all keys stand, and who may see whom.
 
-        Returns queries (b t), keys (s) and a mask (b 1 t s). Raises ValueError as
-        `Cache.place` does, and for a number of streams that is not the cache's.
+        Returns the positions of queries (b t) and keys (s), and a mask (b 1 t s).
+        Raises ValueError as `Cache.place` does, and for a number of streams that is not
+        the cache's.
         """
         if n_streams not in (None, len(self.n_seen)):
             raise ValueError(
@@ -60,15 +61,16 @@ class RaggedCache(Cache):
         elif n_layers not in (None, len(self.layers)):
             raise other_layers_error(self.layers, n_layers)
 
-        queries = (self.n_seen[:, None] + torch.arange(n_new)).to(device)
-        keys = torch.arange(end, device=device)
-        allowed = (keys <= queries[..., None])[:, None]  # the same for every head
+        query_positions = (self.n_seen[:, None] + torch.arange(n_new)).to(device)
+        key_positions = torch.arange(end, device=device)
+        allowed = key_positions <= query_positions[..., None]
+        allowed = allowed[:, None]  # the same for every head
         if mask is not None:
             allowed = combine_masks(allowed, mask, n_new, end)
 
         self.clear()
         self.n_written = self.n_seen + n_new
-        return Place(queries, keys, allowed)
+        return Place(query_positions, key_positions, allowed)
 
     def clear(self) -> None:
         """Writes zeros beyond the cursors: over padding, or what a failed pass left."""
@@ -251,8 +253,9 @@ class SlidingWindowCache(Cache):
     ) -> Place:
         """Says where the next tokens and their keys stand, and who may see whom.
 
-        Returns queries (t), keys (s) in the order of `append`, a mask (... t s) and by
-        how much each sink was moved. Raises ValueError as `Cache.place` does.
+        Returns the positions of queries (t) and of keys (s), these in the order of
+        `append`, a mask (... t s) and by how much each sink was moved. Raises
+        ValueError as `Cache.place` does.
         """
         if self.n_seen and n_layers not in (None, len(self.layers)):
             raise other_layers_error(self.layers, n_layers)
@@ -263,23 +266,24 @@ class SlidingWindowCache(Cache):
 
         # The true position of each key that `append` will return.
         n_sinks = self.n_sinks
-        queries = torch.arange(self.n_seen, self.n_seen + n_new)
+        query_positions = torch.arange(self.n_seen, self.n_seen + n_new)
         if n_new == 1:
             positions = self.slot_positions(self.n_seen + 1)
         else:
             stored = self.slot_positions(self.n_seen)[self.visible_slots()]
-            positions = torch.cat([stored, queries])
+            positions = torch.cat([stored, query_positions])
         moved = None
         if self.sinks_move(n_new):
             sinks = positions[:n_sinks]
             positions = torch.cat([sinks.repeat(n_new), positions[n_sinks:]])
             farthest = n_sinks + self.window - 1
-            moved = (queries - farthest).clamp(min=0).repeat_interleave(n_sinks)
+            moved = (query_positions - farthest).clamp(min=0)
+            moved = moved.repeat_interleave(n_sinks)
 
         # One token may see all that it gets.
         allowed = None
         if n_new > 1:
-            distances = queries[:, None] - positions
+            distances = query_positions[:, None] - positions
             is_near = distances < self.window
             is_sink = positions < n_sinks
             allowed = (is_near | is_sink) & (distances >= 0)
@@ -296,12 +300,14 @@ class SlidingWindowCache(Cache):
             allowed = mask if allowed is None else allowed & mask
 
         # Where the keys stand for their query: sinks go along with the window.
-        keys = positions
+        key_positions = positions
         if moved is not None:
-            keys = positions.clone()
-            keys[: len(moved)] += moved
+            key_positions = positions.clone()
+            key_positions[: len(moved)] += moved
             moved = moved.to(device)
-        return Place(queries.to(device), keys.to(device), allowed, moved)
+        return Place(
+            query_positions.to(device), key_positions.to(device), allowed, moved
+        )
 
     def append(
         self, layer: int, keys: Tensor, values: Tensor, turn: Rope | None = None

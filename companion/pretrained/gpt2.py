@@ -14,7 +14,7 @@ from torch import Tensor
 from ..artifacts import GPT2, find
 from ..model.gpt import GPT, GPTConfig
 from ..text.tokenizers import gpt2_tokenizer
-from .smollm2 import build, rename
+from .weights import build, rename
 
 # The file's names and ours; {} is the number of the block. `attention.all` stands for
 # queries, keys and values, which `weights_of` parts.

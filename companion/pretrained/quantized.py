@@ -19,7 +19,10 @@ from ..device import bfloat16_is_faster
 from ..inputs import check_tensor, shown
 from ..model.gpt import GPT
 
-BLOCK = 32
+BLOCK = 32  # inputs that share a scale and an offset
+# Which of the numbers 0 to 15, or 0 to 255, the kernel takes for 0: its own begin at
+# -8. Of 8 bits both halves do, in 16 * high + low.
+CENTER = {4: 8, 8: 16 * 8 + 8}
 
 
 def linear_layers(model: nn.Module) -> list[tuple[nn.Module, str, nn.Linear]]:
@@ -114,42 +117,42 @@ def nearest_bfloat16(x: Tensor) -> Tensor:
 
 
 def in_blocks(weight: Tensor, n_bits: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Cuts a weight (o i) into blocks of 32 whole numbers.
+    """Cuts a weight (o i) into blocks of 32: weight = scale * number + minimum.
 
-    Returns the numbers (o n 32) from 0 to 2^n_bits - 1, and the scale and the minimum
-    of each block (o n 1). A weight is scale · number + minimum, to half a scale. Both
-    are as the kernel stores them: the scale in bfloat16, and so the middle of the
-    numbers, minimum + 8 · scale; with 8 bits that is minimum + 136 · scale, as the sum
-    of two. A scale is at most range / (2^n_bits - 1) of its block and a 64th more, to
-    which 4 bits add 2^-10 of the largest weight, as the middle of weights far from zero
-    is coarse. Weights of blocks of 4 bits, as GGUF's Q4_1, have their own numbers
-    again. Chapter 12.
+    Returns the numbers (o n 32), whole ones from 0 to 2^n_bits - 1, and each block's
+    scale and minimum (o n 1). No weight is off by more than half a scale.
+
+    The kernel stores a scale and an offset, the weight that the number at the CENTER
+    stands for. Both are rounded to bfloat16; of 8 bits the offset is the sum of two
+    such. The minimum follows from them. Weights that come from blocks of 4 bits, as
+    GGUF's Q4_1, have their own numbers again. Chapter 12.
     """
+    largest = 2**n_bits - 1
+    center = CENTER[n_bits]
     blocks = weight.float().unflatten(1, (-1, BLOCK))
     minimums = blocks.amin(-1, keepdim=True)
     maximums = blocks.amax(-1, keepdim=True)
-    largest = 2**n_bits - 1
-    middle = 8 if n_bits == 4 else 136  # the number; 136 is 8 and 8 in the two parts
 
-    # Scales and middles as they are stored.
+    # Scales and offsets as they are stored.
     exact_scales = (maximums - minimums) / largest
     scales = nearest_bfloat16(exact_scales)
-    exact_middles = minimums + middle * exact_scales
-    middles = nearest_bfloat16(exact_middles)
+    exact_offsets = minimums + center * exact_scales
+    offsets = nearest_bfloat16(exact_offsets)
     if n_bits == 8:
-        middles = middles + nearest_bfloat16(exact_middles - middles)
+        offsets = offsets + nearest_bfloat16(exact_offsets - offsets)
 
     # A number stands for half a scale to both sides. Where rounding has put the first
-    # or the last weight beyond that, the scale must be larger, and is rounded up.
-    to_lowest = (middles - minimums) / (middle + 0.5)
-    to_highest = (maximums - middles) / (largest - middle + 0.5)
+    # or the last weight beyond that, the scale must be larger, and is rounded up, by
+    # bfloat16's largest step.
+    to_lowest = (offsets - minimums) / (center + 0.5)
+    to_highest = (maximums - offsets) / (largest - center + 0.5)
     needed = torch.maximum(to_lowest, to_highest)
     rounded_up = nearest_bfloat16(needed * (1 + 2**-7))
     scales = torch.where(scales < needed, rounded_up, scales)
 
-    steps = (blocks - middles) / scales.clamp(min=torch.finfo(torch.float32).tiny)
-    numbers = (steps.round() + middle).clamp(0, largest)
-    return numbers.int(), scales, middles - middle * scales
+    steps = (blocks - offsets) / scales.clamp(min=torch.finfo(torch.float32).tiny)
+    numbers = (steps.round() + center).clamp(0, largest)
+    return numbers.int(), scales, offsets - center * scales
 
 
 class PackedLinear(nn.Module):
@@ -182,17 +185,15 @@ class PackedLinear(nn.Module):
         n_missing = -self.out_features % 16
         weight = F.pad(weight.detach(), (0, 0, 0, n_missing))
         numbers, scales, minimums = in_blocks(weight, n_bits)
+        offsets = minimums + CENTER[n_bits] * scales
 
-        # The kernel's numbers are -8 to 7, so its offset is what 8 stands for here.
-        if n_bits == 4:
-            offsets = minimums + 8 * scales
-        else:
-            # The high halves of all numbers, and below them the low ones.
-            middles = minimums + 136 * scales
-            rounded = nearest_bfloat16(middles)
+        # Of 8 bits, the high halves of all numbers, and below them the low ones.
+        if n_bits == 8:
+            high_offsets = nearest_bfloat16(offsets)
+            low_offsets = offsets - high_offsets
             numbers = torch.cat([numbers >> 4, numbers & 15])
             scales = torch.cat([16 * scales, scales])
-            offsets = torch.cat([rounded, middles - rounded])
+            offsets = torch.cat([high_offsets, low_offsets])
 
         # The kernel's own order: numbers (o i), and for each block n a pair (n o 2).
         convert = private_operation(torch, "_convert_weight_to_int4pack_for_cpu")

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..artifacts import SMOLLM2, find
@@ -17,6 +16,7 @@ from ..inputs import shown
 from ..model.gpt import GPT, GPTConfig
 from ..text.tokenizers import WHITE_SPACE, check_ids, encoding, printable_bytes
 from .gguf import read_gguf
+from .weights import build, rename
 
 # The file's names and ours; {} is the number of the block.
 NAMES = {
@@ -202,31 +202,6 @@ def config_of(header: dict) -> GPTConfig:
     )
 
 
-def rename(tensors: dict[str, Tensor], names: dict, n_blocks: int) -> dict[str, Tensor]:
-    """Returns the tensors of a file by our names.
-
-    `names` maps the file's names to ours; {} in both stands for the number of the
-    block. Raises ValueError for one that the file lacks, or that has no place in the
-    model.
-    """
-    if n_blocks > len(tensors):
-        raise ValueError(f"the file has {len(tensors)} tensors for {n_blocks} blocks")
-
-    # The names of all blocks.
-    new_names = {}
-    for i in range(n_blocks):
-        for old, new in names.items():
-            new_names[old.format(i)] = new.format(i)
-
-    differing = sorted(new_names.keys() ^ tensors.keys())
-    if differing:
-        name = differing[0]
-        if name in new_names:
-            raise ValueError(f"the file has no tensor {name}")
-        raise ValueError(f"no place for {name}")
-    return {new_names[name]: x for name, x in tensors.items()}
-
-
 def weights_of(tensors: dict[str, Tensor], config: GPTConfig) -> dict[str, Tensor]:
     """Returns a GGUF file's tensors by our names, and in our order of rows.
 
@@ -247,32 +222,6 @@ def weights_of(tensors: dict[str, Tensor], config: GPTConfig) -> dict[str, Tenso
         pairs = x.unflatten(0, (-1, d_head // 2, 2))  # (head pair two column)
         weights[name] = pairs.transpose(1, 2).reshape(x.shape)
     return weights
-
-
-def build(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
-    """Builds a GPT that has these weights. Returns it, to be used and not trained.
-
-    Raises ValueError for an output matrix of its own where the configuration ties it to
-    the embedding, and RuntimeError as `load_state_dict` does.
-    """
-    with torch.device("meta"):  # no numbers are drawn that would be overwritten
-        model = GPT(config)
-
-    # A file of a tied model need not have its one matrix twice.
-    if config.tie_embeddings:
-        embedding = weights["embedding.weight"]
-        output = weights.get("unembedding.weight", embedding)
-        if not torch.equal(output, embedding):
-            raise ValueError(
-                "unembedding.weight is not embedding.weight, but the configuration has"
-                " tie_embeddings=True"
-            )
-        weights = weights | {"unembedding.weight": embedding}
-
-    model.load_state_dict(weights, assign=True)
-    if config.tie_embeddings:
-        model.unembedding.weight = model.embedding.weight
-    return model.eval().requires_grad_(False)
 
 
 def special_tokens(header: dict) -> dict[str, int]:

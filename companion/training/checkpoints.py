@@ -29,6 +29,10 @@ from .processes import full_tensor, shard_like
 BLANK = "0" * 64  # where the SHA-256 stands, while it is computed
 
 
+class CheckpointError(ValueError):
+    """A checkpoint that can't be gone on from: damaged, or of something else."""
+
+
 def save_checkpoint(
     path: Path | str,
     model: nn.Module,
@@ -36,13 +40,12 @@ def save_checkpoint(
     generator: torch.Generator,
     **metadata: Any,
 ) -> None:
-    """Writes weights, buffers, optimizer state, generator, metadata to one file.
+    """Writes weights, buffers, optimizer state, generator and metadata to one file.
 
-    Metadata are what JSON can hold. Only a whole file takes the place of an older one.
-    Of processes that train together all must call this, and rank 0 writes. Raises
-    ValueError for what such a file can't hold: a model laid out for decoding, an
-    optimizer's state of what is no parameter of the model, metadata that aren't JSON.
-    Chapter 05.
+    Metadata must be what JSON can hold. Only a whole file replaces an older one. All
+    processes that train together must call this; rank 0 writes. Raises ValueError for
+    what such a file can't hold: a model laid out for decoding, an optimizer's state of
+    what is no parameter of the model, metadata that aren't JSON. Chapter 05.
     """
     check_trainable(model)
     metadata = to_json(metadata)
@@ -90,9 +93,10 @@ def load_checkpoint(
     """Puts a checkpoint's contents where they came from. Returns its metadata.
 
     An optimizer's state is found by its parameters' names, in whatever order it lists
-    them. Raises ValueError, and changes nothing, for a file that is damaged or not of
-    this package, of another model or optimizer, or with other metadata than `expected`,
-    each a dictionary; the first difference is named with both values. Chapter 05.
+    them. Raises CheckpointError, and changes nothing, for a file that is damaged or not
+    of this package, of another model or optimizer, or with other metadata than
+    `expected`, each a dictionary; the first difference is named with both values.
+    Chapter 05.
     """
     for name, value in expected.items():
         if not isinstance(value, dict):
@@ -105,7 +109,9 @@ def load_checkpoint(
     check_same(path, saved=metadata, here=to_json(expected))
     random_state = tensors.pop("generator")
     if random_state.shape != generator.get_state().shape:
-        raise ValueError(f"{path} is of a generator of another device than this one")
+        raise CheckpointError(
+            f"{path} is of a generator of another device than this one"
+        )
 
     # Deal out: the model's tensors, then what is left, the optimizer's.
     weights = {}
@@ -154,7 +160,7 @@ def read_checkpoint(path: Path | str) -> tuple[dict[str, Tensor], dict[str, dict
     """Reads a checkpoint. Returns its tensors by name, and what its header says.
 
     The header has the dictionaries "model", "optimizer", "numbers" and "metadata".
-    Raises ValueError for a file whose SHA-256 doesn't fit, and for one of another
+    Raises CheckpointError for a file whose SHA-256 doesn't fit, and for one of another
     program or of an older version, whose settings have other names.
     """
     data = resolve_target(Path(path)).read_bytes()
@@ -168,7 +174,7 @@ def read_checkpoint(path: Path | str) -> tuple[dict[str, Tensor], dict[str, dict
         if not {"model", "optimizer", "numbers", "metadata"} <= header.keys():
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(
+        raise CheckpointError(
             f"{path} is damaged, or not a checkpoint of this version of the package:"
             " delete it, and train again"
         ) from None
@@ -294,7 +300,7 @@ def address(name: str, function: Callable) -> str:
 def check_same(
     path: Path | str, saved: dict[str, Any], here: dict[str, dict[str, Any]]
 ) -> None:
-    """Raises ValueError naming the first thing that differs, with both its values."""
+    """Raises CheckpointError naming the first thing that differs, with both values."""
     for part, settings_here in here.items():
         settings_there = saved.get(part)
         if not isinstance(settings_there, dict):
@@ -305,7 +311,7 @@ def check_same(
             is_in_both = name in settings_there and name in settings_here
             is_equal = there == value or repr(there) == repr(value)  # nan is not nan
             if not is_in_both or not is_equal:
-                raise ValueError(
+                raise CheckpointError(
                     f"{path} is of another {part}: {name} is {there} there and {value}"
                     " here; give another path, or delete it"
                 )

@@ -36,7 +36,7 @@ from answers import (
 )
 
 from companion.course import checks
-from companion.course.checks.compare import Mistake, compare, draw, graded, stops
+from companion.course.checks.compare import Mistake, Raises, compare, draw, graded
 
 CHAPTERS = (tokens, attention, multi_head, positional_encodings, blocks, training)
 CHAPTERS += (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
@@ -408,7 +408,7 @@ def test_a_mistake_is_a_function_and_explains_every_case():
 
 
 def test_a_mistake_may_be_an_error_or_share_one_with_the_answer():
-    mistakes = {"divide by n": stops(ZeroDivisionError, "division by zero")}
+    mistakes = {"divide by n": Raises(ZeroDivisionError, "division by zero")}
     said = compared(lambda n: 1 / 0, square, (2,), mistakes=mistakes)
     assert (
         said == "name: it stops with ZeroDivisionError: division by zero: divide by n"
@@ -458,7 +458,7 @@ def test_an_error_explains_only_what_stops_in_the_same_words():
 
 
 def test_an_error_explains_nothing_where_something_else_is_wrong():
-    mistakes = {"n may be 3": stops(ZeroDivisionError, "by zero")}
+    mistakes = {"n may be 3": Raises(ZeroDivisionError, "by zero")}
 
     def told_of(answer):
         return compared(answer, lambda n: 1, (1,), (2,), (3,), mistakes=mistakes)
@@ -468,7 +468,7 @@ def test_an_error_explains_nothing_where_something_else_is_wrong():
 
 
 def test_an_error_that_comes_out_of_another_s_code_explains_nothing():
-    mistakes = {"don't divide": stops(ZeroDivisionError, "by zero")}
+    mistakes = {"don't divide": Raises(ZeroDivisionError, "by zero")}
     said = compared(lambda n: fractions.Fraction(1, n), square, (0,), mistakes=mistakes)
     assert said == "name: for n = 0: it stops with ZeroDivisionError: Fraction(1, 0)"
 

@@ -543,5 +543,5 @@ def test_a_mask_that_has_no_column_for_each_position_is_refused(name):
         for shape in ((5 + n,), (1,), (1, 1), (2, 1, n, 5 + n)):
             mask = torch.ones(shape) > 0
             place = refusing.place(n, mask=mask, n_streams=2)
-            assert place.mask.shape[-1] in (1, len(place.keys))
+            assert place.mask.shape[-1] in (1, len(place.key_positions))
         assert torch.equal(gpt(new, refusing), gpt(new, straight))

@@ -108,7 +108,11 @@ WEIGHTS["equal but one"] = 0.3 + torch.eye(48, 96)
 
 
 def largest_scales(weight: torch.Tensor, n_bits: int) -> torch.Tensor:
-    """(o n 1): the scale of each block, at most, in float64."""
+    """(o n 1): the scale of each block, at most, in float64.
+
+    That of the block's range and a 64th more, for bfloat16's rounding, and a part of
+    the largest weight, for the offset of weights far from zero is coarse.
+    """
     blocks = weight.double().unflatten(1, (-1, 32))
     ranges = blocks.amax(-1, keepdim=True) - blocks.amin(-1, keepdim=True)
     coarse = 2.0 ** (-10 if n_bits == 4 else -20) * blocks.abs().amax(-1, keepdim=True)

@@ -30,6 +30,7 @@ from companion import (
     train,
 )
 from companion.pretrained.quantized import PackedLinear, kernel_is_here, prepack
+from companion.training.checkpoints import CheckpointError
 from companion.training.parallel import ShardedAdamW
 from companion.training.processes import Process, full_tensor, shard
 
@@ -61,7 +62,7 @@ def everything(model, optimizer, generator) -> list[torch.Tensor]:
 
 def check_refused(path, state, words, **expected):
     before = everything(*state)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(CheckpointError, match=words):
         load_checkpoint(path, *state, **expected)
     after = everything(*state)
     assert len(after) == len(before) and all(map(torch.equal, before, after))
@@ -353,7 +354,8 @@ def test_missing_is_not_none(path):
 
 
 def test_an_expected_fact_that_is_no_dictionary_is_refused(path):
-    check_refused(path, fresh(), "step is 7; it must be a dictionary", step=7)
+    with pytest.raises(ValueError, match="step is 7; it must be a dictionary"):
+        load_checkpoint(path, *fresh(), step=7)
     save_checkpoint(path, *fresh(), recipe=5)
     check_refused(path, fresh(), "another recipe: x is missing", recipe={"x": 5})
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ...model.attention import causal_mask, softmax
-from .compare import compare, draw, stops
+from .compare import Raises, compare, draw
 
 
 def one_query(answer: Callable) -> None:
@@ -139,7 +139,7 @@ def one_query(answer: Callable) -> None:
         " scores may lie below": largest_never_below_zero,
         "the largest score begins at a number that all may lie below: begin with the"
         " first, or with -inf": largest_begins_too_high,
-        "before exp take away the largest score, and no other number": stops(
+        "before exp take away the largest score, and no other number": Raises(
             ArithmeticError, "math range", "out of range", "float division by"
         ),
     }

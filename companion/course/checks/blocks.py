@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, silu
 
-from .compare import compare, draw, stops
+from .compare import Raises, compare, draw
 
 
 def channel_norm(answer: Callable) -> None:
@@ -447,7 +447,7 @@ def fold(answer: Callable) -> None:
             mistakes[words] = folded(new_weight, new_offset)
 
     # An error in the case of (3, 8) alone.
-    mistakes["right for square weights only"] = stops(
+    mistakes["right for square weights only"] = Raises(
         RuntimeError, "(8)", "3x8", "of size 8", "of size 24"
     )
 

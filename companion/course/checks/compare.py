@@ -72,11 +72,11 @@ class Effect(Mistake):
     has_example = False
 
 
-class stops:
+class Raises:
     """A mistake that ends in an error of a class, with some words in its message.
 
-    It explains an answer whose own code raises such an error, and that is right in
-    every case where it raises none. `words` are pieces, of which one is to be there.
+    It explains an answer whose own code raises such an error, and which is right in
+    every case where it raises none. One of the `words` must be in the message.
     """
 
     def __init__(self, error: type[Exception], *words: str):
@@ -107,7 +107,7 @@ GRADED = ContextVar("graded", default=False)
 
 @contextmanager
 def graded() -> Iterator[None]:
-    """Within it an answer that is still to be written is a Mistake, too."""
+    """Within this context an answer that is still to be written is a Mistake, too."""
     before = GRADED.set(True)
     try:
         yield
@@ -124,20 +124,22 @@ def compare(
     answer: Callable,
     right: Callable,
     cases: list[tuple],
-    mistakes: dict[str, Callable | stops],
+    mistakes: dict[str, Callable | Raises],
     praise: str,
     use: Callable = call,
 ) -> None:
-    """Hold `answer` against `right` on every case; explain it by one of `mistakes`.
+    """Compares `answer` with `right` on every case; explains it by one of `mistakes`.
 
-    `mistakes` are words to say, each with what they explain: a function that makes the
-    mistake, so it gives what the answer gives on every case, or stops where that stops;
-    or a `stops`, the error in which the answer ends. Any other wrong answer gets the
-    input, the first place that differs, and both values.
+    `mistakes` maps words for the learner to what they explain: a function that makes
+    the mistake, so it gives what the answer gives on every case, or stops where that
+    stops; or a `Raises`, the error in which the answer ends. They are tried in order;
+    the first that fits is said. Any other wrong answer gets the input, the first place
+    that differs, and both values.
+
     `use(function, *case)` gives what is compared, by default what the function gives;
     it may raise a Mistake. An answer whose own code raises NotImplementedError is still
-    to be written. Raises Mistake; prints one line when all is right or nothing is
-    there.
+    to be written. Raises Mistake; prints one line if the answer is right, or if it is
+    still to be written.
     """
     name = praise.partition(":")[0]
     if not callable(answer):
@@ -146,14 +148,14 @@ def compare(
     # Gradients are there also where a notebook has switched them off.
     with torch.enable_grad():
         try:
-            outcomes = [outcome(use, answer, case) for case in cases]
+            outcomes = [run_answer(use, answer, case) for case in cases]
         except NotImplementedError:
             if GRADED.get():
                 raise Mistake(f"{name}: yours to write") from None
             print(f"○ {name}: yours to write")
             return
 
-        outcomes, faults = judged(outcomes, right, cases, use)
+        outcomes, faults = judge_outcomes(outcomes, right, cases, use)
         if not any(faults):
             print(f"✓ {praise}")
             return
@@ -168,35 +170,36 @@ def compare(
     raise Mistake(f"{name}: {words}")
 
 
-def judged(
+def judge_outcomes(
     outcomes: list, right: Callable, cases: list[tuple], use: Callable
 ) -> tuple[list, list[str | None]]:
-    """All outcomes, and for each what is wrong with it, or None.
+    """Compares all outcomes with the right ones. Returns them, and their faults.
 
-    What the check could not use is described beside what the right one gives.
+    A fault says in words what is wrong, or is None. A result that the check could not
+    use is described beside the right one.
     """
     judged_outcomes = []
     faults = []
     for result, case in zip(outcomes, cases, strict=True):
         right_results = []
-        noting = noted(right, right_results)
-        expected = listed(use(noting, *copy.deepcopy(case)))
+        recording = recorded(right, right_results)
+        expected = listed(use(recording, *copy.deepcopy(case)))
         if isinstance(result, Unusable):
             result = Mistake(f"{result}, wanted {describe(right_results[0])}")
         judged_outcomes.append(result)
-        faults.append(unlike(result, expected))
+        faults.append(safe_difference(result, expected))
     return judged_outcomes, faults
 
 
-def noted(function: Callable, results: list) -> Callable:
-    """The function, with all that it gives also in a list."""
+def recorded(function: Callable, results: list) -> Callable:
+    """The function; each result that it gives is also appended to `results`."""
 
-    def noting(*arguments: object) -> object:
+    def recording(*arguments: object) -> object:
         result = function(*arguments)
         results.append(result)
         return result
 
-    return noting
+    return recording
 
 
 def enter(function: Callable, arguments: tuple) -> object:
@@ -204,8 +207,8 @@ def enter(function: Callable, arguments: tuple) -> object:
     return function(*arguments)
 
 
-def outcome(use: Callable, function: Callable, case: tuple) -> object:
-    """What a function gives, or a Mistake where that is no result."""
+def run_answer(use: Callable, function: Callable, case: tuple) -> object:
+    """Runs an answer on a case. Returns its result, or a Mistake where it has none."""
     results = []  # of the function, before `use` makes something of them
 
     def watched(*arguments: object) -> object:
@@ -239,7 +242,7 @@ def outcome(use: Callable, function: Callable, case: tuple) -> object:
         return Stop(error, raised_by(error, function))
 
     for before, after in zip(case, arguments, strict=True):
-        if isinstance(before, Tensor | list | dict) and unlike(after, before):
+        if isinstance(before, Tensor | list | dict) and safe_difference(after, before):
             return Effect("the function changes its input: work on a copy")
     return result
 
@@ -291,7 +294,7 @@ def unwritten(error: BaseException, function: Callable) -> bool:
 def explanation(
     use: Callable,
     cases: list[tuple],
-    mistakes: dict[str, Callable | stops],
+    mistakes: dict[str, Callable | Raises],
     outcomes: list,
     faults: list[str | None],
 ) -> str | None:
@@ -305,18 +308,18 @@ def explanation(
         return None
 
     for words, mistake in mistakes.items():
-        if isinstance(mistake, stops):
+        if isinstance(mistake, Raises):
             wrong = [x for x, fault in zip(outcomes, faults, strict=True) if fault]
             fits = all(mistake.explains(x) for x in wrong)
         else:
-            results = (outcome(use, mistake, case) for case in cases)
-            fits = same(outcomes, results, faults)
+            results = (run_answer(use, mistake, case) for case in cases)
+            fits = mistake_fits(outcomes, results, faults)
         if fits:
             return f"{first}: {words}" if stopped else words
     return None
 
 
-def same(outcomes: list, results: Iterable, faults: list[str | None]) -> bool:
+def mistake_fits(outcomes: list, results: Iterable, faults: list[str | None]) -> bool:
     """Whether a mistake gives the same `results` as the answer's `outcomes`.
 
     Where an answer gives wrong numbers, and the mistake the same ones, both may stop in
@@ -330,13 +333,13 @@ def same(outcomes: list, results: Iterable, faults: list[str | None]) -> bool:
         if gives_numbers and both_stop:
             if type(answered.error) is not type(result.error):
                 return False
-        elif unlike(answered, result):
+        elif safe_difference(answered, result):
             return False
     return True
 
 
-def unlike(result: object, expected: object) -> str | None:
-    """`difference`, also for what can't even be compared."""
+def safe_difference(result: object, expected: object) -> str | None:
+    """`difference`, which says something even of results that can't be compared."""
     try:
         return difference(result, expected)
     except Exception:
@@ -344,9 +347,9 @@ def unlike(result: object, expected: object) -> str | None:
 
 
 def difference(result: object, expected: object, place: str = "") -> str | None:
-    """In what a result is not the expected one, or None; numbers count to 1e-4.
+    """Says how a result differs from the expected one; None if it doesn't.
 
-    `place` is where both stand within a larger result.
+    Numbers are compared to 1e-4. `place` is where both stand within a larger result.
     """
     at = f"at {place} " if place else ""
     if isinstance(result, Mistake):
@@ -372,7 +375,7 @@ def difference(result: object, expected: object, place: str = "") -> str | None:
 def list_difference(
     result: object, expected: dict | list | tuple, place: str
 ) -> str | None:
-    """`difference` for a list, as which a tensor or an array counts, too."""
+    """`difference` for a list; the result may also be a tensor or an array."""
     at = f"at {place} " if place else ""
     if any(isinstance(part, Tensor) for part in expected):
         is_tensor = isinstance(result, Tensor) and result.dim()
@@ -397,7 +400,7 @@ def list_difference(
 def number_difference(
     result: object, expected: Tensor | float, place: str
 ) -> str | None:
-    """`difference` for a tensor, or for a number, of which a tensor () is one too."""
+    """`difference` for a tensor or a number; a tensor () counts as a number."""
     at = f"at {place} " if place else ""
     usable = isinstance(result, Tensor)
     if not isinstance(expected, Tensor) or not expected.dim():

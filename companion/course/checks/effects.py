@@ -13,7 +13,7 @@ ALL_IGNORED = ("ignore", None, Warning, None, 0)
 
 
 def set_default_device(device: torch.device) -> None:
-    """None in place of the CPU, so that nothing stands between PyTorch's calls."""
+    """Sets the default device; for the CPU that is None, which costs no call."""
     torch.set_default_device(None if device == torch.device("cpu") else device)
 
 
@@ -24,7 +24,7 @@ def deterministic() -> tuple[bool, bool]:
 
 
 def set_deterministic(flags: tuple[bool, bool]) -> None:
-    """Put back what `deterministic` has returned."""
+    """Puts back what `deterministic` has returned."""
     enabled, warn_only = flags
     torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
 
@@ -34,14 +34,14 @@ def all_warnings_ignored() -> bool:
 
 
 def leave_to_catch_warnings(ignored: bool) -> None:
-    """Nothing: `catch_warnings` puts the filters back."""
+    """Does nothing: `catch_warnings` puts the filters back."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What holds for everybody: how it is read and put back.
+    """A global setting: how it is read and put back.
 
-    `words` say what an answer does that leaves another value.
+    `words` say what an answer has done if the setting has another value afterwards.
     """
 
     words: str
@@ -99,7 +99,7 @@ SETTINGS = (
 
 
 def handed_over(x: object, depth: int = 4) -> tuple[list[Tensor], list[nn.Module]]:
-    """The tensors and the modules, with all their parts, among what is handed over."""
+    """Collects the tensors and the modules in an argument, with all their parts."""
     if isinstance(x, Tensor):
         return [x], []
     if isinstance(x, nn.Module):
@@ -117,9 +117,9 @@ def handed_over(x: object, depth: int = 4) -> tuple[list[Tensor], list[nn.Module
 
 @contextmanager
 def contained(arguments: tuple, effects: list[str]) -> Iterator[None]:
-    """Undo what happens within it to everybody and to the arguments; name it in a list.
+    """Undoes what its body changes in settings and arguments; names it in `effects`.
 
-    Random numbers go on afterwards as if none had been drawn, which needs no name.
+    Random numbers go on afterwards as if none had been drawn, which isn't named.
     """
     tensors, modules = handed_over(arguments)
     needs_gradient = [x.requires_grad for x in tensors]

@@ -13,7 +13,7 @@ from ...model.attention import (
     attention_weights,
     padding_mask,
 )
-from .compare import Mistake, compare, difference, draw, stops
+from .compare import Mistake, Raises, compare, difference, draw
 from .watch import Watch
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul")  # of matrices
@@ -72,16 +72,16 @@ def shifted(answer: Callable) -> None:
         "overwritten before it is copied": overwritten_first,
         "the first token is lost": first_lost,
         "sequences are shifted, not their tokens: t is axis 1": sequences_shifted,
-        "as a column `begin` has the shape (b 1), a row for each sequence": stops(
+        "as a column `begin` has the shape (b 1), a row for each sequence": Raises(
             RuntimeError, "except in dimension 1. Expected size 1 but got size"
         ),
-        "t is axis 1, and `torch.cat` joins along axis 0 unless it is told": stops(
+        "t is axis 1, and `torch.cat` joins along axis 0 unless it is told": Raises(
             RuntimeError, "except in dimension 0. Expected size 1 but got size"
         ),
-        "as a column `begin` has the shape (b 1), two axes": stops(
+        "as a column `begin` has the shape (b 1), two axes": Raises(
             RuntimeError, "must have same number of dimensions"
         ),
-        "as a column `begin` has the shape (b 1), no single axis": stops(
+        "as a column `begin` has the shape (b 1), no single axis": Raises(
             IndexError, "[-1, 0], but got 1"
         ),
     }

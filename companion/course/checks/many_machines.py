@@ -6,7 +6,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from .compare import Mistake, compare, draw, stops
+from .compare import Mistake, Raises, compare, draw
 from .words import describe, listed
 
 
@@ -297,10 +297,10 @@ def columns(answer: Callable) -> None:
         "first the queries' columns, then the keys'": keys_first,
         "ranks count from 0": ranks_from_1,
         "the end is the first column that is no longer there": last_column_missing,
-        "columns are counted in whole numbers: divide by `//`": stops(
+        "columns are counted in whole numbers: divide by `//`": Raises(
             TypeError, "slice indices must be integers"
         ),
-        "heads are counted in whole numbers: divide by `//`": stops(
+        "heads are counted in whole numbers: divide by `//`": Raises(
             TypeError, "'float' object cannot be interpreted as an integer"
         ),
     }

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ...text.tokenizers import BPETokenizer
-from .compare import Mistake, compare, stops
+from .compare import Mistake, Raises, compare
 
 
 def decode(answer: Callable) -> None:
@@ -56,7 +56,7 @@ def decode(answer: Callable) -> None:
         "half characters stop it: join the bytes of all tokens first": (
             one_by_one_or_stop
         ),
-        "a number above 255 is no byte: look it up": stops(
+        "a number above 255 is no byte: look it up": Raises(
             ValueError, "must be in range(0, 256)"
         ),
     }

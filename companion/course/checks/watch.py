@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Watch(TorchDispatchMode):
-    """Within it `made` gets every tensor that is made, with the operation's name."""
+    """A context that collects in `made` every new tensor and its operation's name."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,10 +15,10 @@ MOST = 10_000  # things in an answer
 
 
 def listed(x: object, depth: int = 4) -> object:
-    """A list in place of whatever gives things in order: a generator, a `range`, ...
+    """Makes a list of whatever gives things in order: a generator, a `range`, ...
 
-    An array of NumPy's becomes one of numbers or of texts; a tensor stays.
-    Raises TooMany.
+    A NumPy array becomes a list of numbers or texts; a tensor stays as it is. Raises
+    TooMany for more than MOST things.
     """
     if hasattr(x, "tolist") and not isinstance(x, Tensor):
         return x.tolist()
@@ -35,7 +35,7 @@ def listed(x: object, depth: int = 4) -> object:
 
 
 class TooMany(Exception):
-    """What never ends, or as good as never."""
+    """A sequence that never ends, or is far too long for an answer."""
 
     def __init__(self, parts: list):
         first = describe(parts[:3])[:-1]
@@ -43,7 +43,7 @@ class TooMany(Exception):
 
 
 def unreadable(x: object, depth: int = 4) -> str | None:
-    """What it is of which the numbers can't be read, in words, or None."""
+    """Says what x is, if its numbers can't be read; None if they can."""
     if isinstance(x, Tensor):
         if x.is_meta:
             return "a tensor on the device `meta`, where there are no numbers"
@@ -63,7 +63,7 @@ def unreadable(x: object, depth: int = 4) -> str | None:
 
 
 def number(x: float, digits: int = 4) -> str:
-    """A number as one would write it."""
+    """Writes a number as a person would."""
     try:
         if abs(x) < 10_000:
             return f"{x:.{digits}g}"
@@ -75,7 +75,7 @@ def number(x: float, digits: int = 4) -> str:
 
 
 def describe(x: object, depth: int = 4) -> str:
-    """A tensor by its shape, or by its values where they are few; anything in short."""
+    """Describes anything in short; a tensor by its shape, or by its few values."""
     if isinstance(x, Tensor):
         return tensor_in_short(x)
     if isinstance(x, tuple | list) and depth:

@@ -1,0 +1,52 @@
+"""What all published weights need: our names, and a model of them. Chapter 12."""
+
+import torch
+from torch import Tensor
+
+from ..model.gpt import GPT, GPTConfig
+
+
+def rename(tensors: dict[str, Tensor], names: dict, n_blocks: int) -> dict[str, Tensor]:
+    """Returns the tensors of a file by our names.
+
+    `names` maps the file's names to ours; {} in both stands for the number of the
+    block. Raises ValueError for one that the file lacks, or that has no place in the
+    model.
+    """
+    if n_blocks > len(tensors):
+        raise ValueError(f"the file has {len(tensors)} tensors for {n_blocks} blocks")
+
+    # The names of all blocks.
+    new_names = {}
+    for i in range(n_blocks):
+        for old, new in names.items():
+            new_names[old.format(i)] = new.format(i)
+
+    differing = sorted(new_names.keys() ^ tensors.keys())
+    if differing:
+        name = differing[0]
+        if name in new_names:
+            raise ValueError(f"the file has no tensor {name}")
+        raise ValueError(f"no place for {name}")
+    return {new_names[name]: x for name, x in tensors.items()}
+
+
+def build(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
+    """Builds a GPT that has these weights. Returns it, to be used and not trained.
+
+    Raises ValueError for an output matrix of its own where the configuration ties it to
+    the embedding, and RuntimeError as `load_state_dict` does.
+    """
+    with torch.device("meta"):  # no numbers are drawn that would be overwritten
+        model = GPT(config)
+
+    # A file of a tied model need not have its one matrix twice; where it has, loading
+    # compares the two.
+    if config.tie_embeddings:
+        weights = {"unembedding.weight": weights["embedding.weight"]} | weights
+
+    model.load_state_dict(weights, assign=True)
+    if config.tie_embeddings:
+        # `assign` has given each its own matrix: make them one again.
+        model.unembedding.weight = model.embedding.weight
+    return model.eval().requires_grad_(False)
