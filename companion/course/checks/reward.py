@@ -298,7 +298,7 @@ def pass_at_k(answer: Callable) -> None:
         "this is pass@1": first_only,
         "chances of several tries don't add up: two may be right": often,
         "with fewer than k wrong ones, one of k must be right": (
-            Raises(ZeroDivisionError)
+            Raises(ZeroDivisionError, "zero")
         ),
     }
     cases = [(4, 1, 2), (4, 2, 2), (8, 0, 3), (5, 4, 3), (10, 3, 5), (6, 6, 1)]
