@@ -1,12 +1,12 @@
 """Checks of chapter 16: tests are held against machines, right and wrong ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 
 from ..cabinet import faults
 from ..cabinet.machine import Machine, MyGPT, Run
-from .compare import GRADED, Mistake, compare
+from .compare import GRADED, Mistake, Stop, compare, raised_by, unwritten
 from .judge import judge, right_machines
 from .words import describe
 
@@ -186,14 +186,22 @@ def cabinet(answer: Callable) -> None:
 
     Raises Mistake where one flags a machine that is right, or none finds anything.
     """
+    if not callable(answer):
+        raise Mistake(f"cabinet: give the function itself, not {describe(answer)}")
     try:
         tests = answer()
-    except NotImplementedError:
+        if isinstance(tests, Iterable) and not isinstance(tests, str | dict):
+            tests = list(tests)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        if not unwritten(error, answer):
+            raise Mistake(f"cabinet: {Stop(error, raised_by(error, answer))}") from None
         if GRADED.get():
             raise Mistake("cabinet: yours to write") from None
         print("○ cabinet: yours to write")
         return
-    is_list = isinstance(tests, list | tuple) and all(callable(x) for x in tests)
+    is_list = isinstance(tests, list) and all(callable(test) for test in tests)
     if not is_list or not tests:
         raise Mistake(
             "cabinet: return a list of tests, functions of a machine, not"
