@@ -64,16 +64,8 @@ def later_changes_nothing(answer: Callable) -> None:
     def nothing_changed(machine: Machine) -> bool:
         return True
 
-    def only_the_place_before(machine: Machine) -> bool:
-        before, after = logits_before_and_after(machine, -1)
-        return torch.allclose(before[:, -2], after[:, -2], atol=1e-5)
-
     def wrong_way_round(machine: Machine) -> bool:
         return not right(machine)
-
-    def later_places_compared(machine: Machine) -> bool:
-        before, after = logits_before_and_after(machine, 1)
-        return torch.allclose(before[:, 1:], after[:, 1:], atol=1e-5)
 
     wrong_models = [
         faults.OneAhead,
@@ -81,7 +73,7 @@ def later_changes_nothing(answer: Callable) -> None:
         faults.with_attention(faults.SoftmaxOverQueries),
         faults.with_norm(faults.NormOverTime),
     ]
-    cases = [(machine,) for machine in right_machines()]
+    cases = [(machine,) for machine in right_machines()[:2]]
     cases += [(faults.model_fault(model)(),) for model in wrong_models]
     compare(
         answer,
@@ -89,13 +81,9 @@ def later_changes_nothing(answer: Callable) -> None:
         cases,
         {
             "it flags every machine: the changed token's own logits, and later ones,"
-            " may change": all_places_compared,
-            "it flags machines that are right, for it looks behind the token that is"
-            " changed: compare the places before it": later_places_compared,
+            " may change: compare the places before it": all_places_compared,
             "it passes every machine: change a token, and compare the logits before"
             " it": nothing_changed,
-            "one machine lets its first place look at the last one: compare all places"
-            " before the token, not the nearest alone": only_the_place_before,
             "it says True of wrong machines, and False of right ones": wrong_way_round,
         },
         "later_changes_nothing: it finds who looks ahead, and flags nobody else",
@@ -143,17 +131,8 @@ def goes_on(answer: Callable) -> None:
         machine.go_on(resumed, text_of(machine), 3)
         return equal(in_one_piece(machine, 6), resumed)
 
-    def no_step_after(machine: Machine) -> bool:
-        run = in_one_piece(machine, 3)
-        return equal(run, machine.resume(machine.save(run)))
-
-    def never_resumed(machine: Machine) -> bool:
-        return equal(in_one_piece(machine, 6), in_one_piece(machine, 6))
-
-    def resumed_before_any_step(machine: Machine) -> bool:
-        resumed = machine.resume(machine.save(machine.start()))
-        machine.go_on(resumed, text_of(machine), 6)
-        return equal(in_one_piece(machine, 6), resumed)
+    def all_pass(machine: Machine) -> bool:
+        return True
 
     def more_steps(machine: Machine) -> bool:
         resumed = machine.resume(machine.save(in_one_piece(machine, 3)))
@@ -161,19 +140,15 @@ def goes_on(answer: Callable) -> None:
         return equal(in_one_piece(machine, 6), resumed)
 
     wrong_machines = [faults.GeneratorForgotten, OptimizerForgotten, StepForgotten]
-    cases = [(machine,) for machine in right_machines()]
+    cases = [(machine,) for machine in right_machines()[:2]]
     cases += [(wrong_machine(),) for wrong_machine in wrong_machines]
     compare(
         answer,
         right,
         cases,
         {
-            "right after it is resumed a run's weights are right in every machine: make"
-            " some steps more, then compare": no_step_after,
-            "it passes every machine: one of the two runs must be saved and resumed on"
-            " its way": never_resumed,
-            "it is saved before its first step, when an optimizer has nothing to"
-            " forget: make some steps first": resumed_before_any_step,
+            "it passes every machine: save a run after some steps, resume it, and make"
+            " some steps more before you compare": all_pass,
             "it flags right machines: both runs must make as many steps": more_steps,
         },
         "goes_on: it finds what a checkpoint forgets",
