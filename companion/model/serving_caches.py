@@ -203,7 +203,10 @@ class SlidingWindowCache(Cache):
     A pass of several tokens, of which some have lost a key, sees the sinks once for
     each of its t tokens, each where it stands for that one: its keys are t · n_sinks
     sinks, token by token, and then the window's. So a long text is best read in pieces
-    of a few hundred tokens.
+    of a few hundred tokens. An example: with a window of 2 and one sink, tokens 0 to 2
+    were read, and 3 and 4 come. Their keys are those of tokens 0, 0, 2, 3 and 4. Token
+    3 sees the first copy, which stands at 1 for it, then 2 and 3; token 4 the second,
+    which stands at 2 for it, then 3 and 4.
     """
 
     def __init__(self, window: int, n_sinks: int = 0):

@@ -20,7 +20,7 @@ from ..files import resolve_target, write_atomically
 from ..inputs import check_between, check_whole
 
 # The layers that learn by default: those of the chapter.
-NAMES = ("to_queries", "to_values", "to_hidden", "feed_forward.to_output")
+ADAPTED_LAYERS = ("to_queries", "to_values", "to_hidden", "feed_forward.to_output")
 
 
 class LoRALinear(nn.Module):
@@ -116,7 +116,7 @@ def layers_named(model: nn.Module, names: Collection[str]) -> dict[str, nn.Linea
 
 def wrap(
     model: nn.Module,
-    names: Collection[str] = NAMES,
+    names: Collection[str] = ADAPTED_LAYERS,
     rank: int = 8,
     alpha: float = 16,
     generator: torch.Generator | None = None,

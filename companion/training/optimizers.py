@@ -37,6 +37,7 @@ def warmup_cosine(step: int, *, warmup: int, total: int, floor: float = 0.0) -> 
     factor = warmup_linear(step, warmup=warmup, total=total)
     if step < warmup:
         return factor
+    # The factor falls from 1 to 0, where the paper's progress rises from 0 to 1.
     return floor + (1 - floor) * (1 - math.cos(math.pi * factor)) / 2
 
 

@@ -61,7 +61,7 @@ def test_whatever_gives_things_in_order_counts_as_a_list(check, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("check", INNER_LISTS, ids=lambda check: check.__name__)
-def test_so_it_does_within_a_list(check, kind):
+def test_whatever_gives_things_in_order_counts_within_a_list(check, kind):
     right = right_one(check)
     assert said_of(check, lambda *case: [KINDS[kind](x) for x in right(*case)]) is None
 

@@ -153,7 +153,7 @@ def test_a_pass_that_raises_leaves_nothing_to_streams_of_other_lengths():
 
 
 @pytest.mark.parametrize("name", CACHES)
-def test_so_does_one_that_is_refused(name):
+def test_a_pass_that_is_refused_leaves_the_cache_as_it_was(name):
     """Tokens beyond the vocabulary or the context, streams that are not the cache's."""
     gpt = model()
     tokens = random_tokens(2, 16, d_vocab=11)

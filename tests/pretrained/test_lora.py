@@ -169,7 +169,9 @@ def test_the_numbers_that_learn_are_those_of_the_ranks():
     assert n == expected and len(lora.adapters(model)) == 8
 
 
-@pytest.mark.parametrize("names", [["to_queries"], list(lora.NAMES), ["to_output"]])
+@pytest.mark.parametrize(
+    "names", [["to_queries"], list(lora.ADAPTED_LAYERS), ["to_output"]]
+)
 @pytest.mark.parametrize("bias", [False, True])
 def test_merged_a_model_computes_what_it_did_wrapped(names, bias):
     plain = base(bias=bias)

@@ -74,7 +74,7 @@ def test_the_estimate_s_mean_over_all_groups_is_the_gradient():
     )
 
 
-def test_so_it_is_of_what_is_really_drawn():
+def test_the_estimate_from_drawn_answers_is_the_gradient_on_average():
     model = small(seed=1)
     exact = expected_reward_gradient(model)
     generator = seeded(3)
