@@ -116,9 +116,9 @@ def apply_rotary(x: Tensor, rope: Rope) -> Tensor:
     The sines of a pair's first feature are negative. Su et al. 2021, eq. 34.
     """
     cosines, sines = rope
-    # A pair (first, second) becomes (first · cos - second · sin, second · cos + first
-    # · sin); the minus is in `sines`. So both are x · cosines + partners · sines, here a
-    # tenth faster and with one rounding less.
+    # A pair becomes (first · cos - second · sin, second · cos + first · sin); the minus
+    # is in `sines`. So both are x · cosines + partners · sines, here a tenth faster and
+    # with one rounding less.
     partners = x.roll(x.shape[-1] // 2, -1)
     rotated = torch.addcmul(x * cosines, partners, sines)
     return rotated.to(x.dtype)
