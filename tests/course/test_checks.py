@@ -301,6 +301,8 @@ def test_the_errors_are_those_that_are_meant():
 @every_check
 def test_an_error_that_has_nothing_to_do_with_it_is_told_not_explained(check, n_calls):
     """Also of an answer that is right at first, and stops in a later case."""
+    if n_calls and check is checks.cabinet:
+        return  # it asks its answer once
     right = next(answer for c in CHAPTERS for of, answer in c.RIGHT if of is check)
     others = []
     for error, line in zip(ERRORS, LINES, strict=True):
