@@ -11,6 +11,8 @@ and `companion.course`, which holds what the course needs around them: figures, 
 whole runs. Importing the package changes nothing in the process.
 """
 
+__version__ = "0.1.0"  # of the course, too: CHANGELOG.md
+
 from .artifacts import CACHE
 from .text.shakespeare import batches, split, tiny_shakespeare
 from .text.tokenizers import BPETokenizer, CharTokenizer, gpt2_tokenizer, train_bpe

@@ -85,7 +85,7 @@ def reference() -> dict[str, str]:
 
 def contents() -> dict[str, bytes]:
     """Every file that Sphinx reads, by its path."""
-    paths = [ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")]
+    paths = [*ROOT.glob("C*.md"), *ROOT.glob("docs/*.md")]
     docs = {path.name: path.read_text("utf-8") for path in paths}
     # What lies in docs/ is one folder further up here.
     for name, text in docs.items():

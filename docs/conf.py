@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tomllib
 from pathlib import Path
 
 import nbformat
@@ -10,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from chapters import prepared  # noqa: E402
 
 project = html_title = "The Transformer, by building one"
+pyproject = Path(__file__).parents[1] / "pyproject.toml"
+release = version = tomllib.loads(pyproject.read_text("utf-8"))["project"]["version"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 suppress_warnings = ["misc.highlighting_failure"]  # of a notebook's `!` and `%`
 default_role = "literal"  # the docstrings' `names`

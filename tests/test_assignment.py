@@ -12,6 +12,7 @@ from assignment import (
     HIDDEN_POINTS,
     NOTEBOOKS,
     STUB,
+    TUTOR,
     assignment,
     is_solution,
     write_course,
@@ -94,3 +95,15 @@ def test_settings_that_a_teacher_has_changed_stay(tmp_path):
     write_course(tmp_path)
     assert settings.read_text() == "mine"
     assert len([*tmp_path.glob("source/*/*.ipynb")]) == len(NOTEBOOKS)
+
+
+def test_a_tutor_s_page_goes_with_every_chapter_and_a_teacher_s_own_stays(tmp_path):
+    write_course(tmp_path)
+    pages = sorted(tmp_path.glob("source/*/AGENTS.md"))
+    assert [page.parent.name for page in pages] == [path.stem for path in NOTEBOOKS]
+    text = TUTOR.read_text("utf-8")
+    assert all(page.read_text("utf-8") == text for page in pages)
+    assert "](" not in text  # from there a link would lead nowhere
+    pages[0].write_text("mine")
+    write_course(tmp_path)
+    assert pages[0].read_text() == "mine"

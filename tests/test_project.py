@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -17,6 +18,8 @@ import yaml
 from benchmarks.tables import PLACES, with_tables
 from packaging.requirements import Requirement
 from test_launch import UPDATE
+
+import companion
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -32,7 +35,7 @@ MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, flags=re.M))
 README = ROOT / "README.md"
 # All that tells a reader what to type.
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 TOLD = {path.name: path.read_text("utf-8") for path in PAGES}
 
 
@@ -185,10 +188,11 @@ def may_be_told(command: str) -> bool:
     words = command.split()
     if words[0] == "make":
         return words[1] in TARGETS
-    if words[0] in ("conda", "cd", "source", "nbgrader"):
-        files = [word for word in words if word.endswith(".yml")]
+    if words[0] in ("conda", "cd", "source", "nbgrader", "uv") and words[1] != "run":
+        files = [word for word in words if word.endswith((".yml", ".lock"))]
         return all((ROOT / name).exists() for name in files)
-    plain = re.sub(r"^(\.venv[/\\](bin|Scripts)[/\\])?(python3?|py) ", "", command)
+    plain = command.removeprefix("uv run --no-sync ")
+    plain = re.sub(r"^(\.venv[/\\](bin|Scripts)[/\\])?(python3?|py) ", "", plain)
     run_by_make = MAKEFILE.replace("$(PYTHON) ", "").replace("$(VENV)", ".venv")
     return command in UPDATE or plain in run_by_make
 
@@ -284,3 +288,26 @@ def test_the_tables_are_what_was_measured():
     assert "| 12,300 tokens/s | llama.cpp: 26.4 |" in readme
     with pytest.raises(ValueError, match="must have one <!-- pairs -->"):
         with_tables(path, speed.replace("<!-- pairs -->", ""), found)
+
+
+def test_the_project_has_one_version(monkeypatch):
+    version, day = re.search(
+        r"^## (\S+) · (\d{4}-\d\d-\d\d)$", TOLD["CHANGELOG.md"], flags=re.M
+    ).groups()
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert version == PROJECT["version"] == companion.__version__
+    assert version == citation["version"] and day == str(citation["date-released"])
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    assert runpy.run_path(str(ROOT / "docs" / "conf.py"))["release"] == version
+
+
+def test_the_forms_for_issues_can_be_read():
+    paths = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+    assert [path.stem for path in paths] == ["chapter", "package", "question"]
+    for path in paths:
+        form = yaml.safe_load(path.read_text("utf-8"))
+        assert form.keys() == {"name", "description", "body"}, path.name
+        assert {field["type"] for field in form["body"]} <= {"input", "textarea"}
+        assert len({field["id"] for field in form["body"]}) == len(form["body"])
+        labels = [field["attributes"]["label"] for field in form["body"]]
+        assert all(labels) and form["body"][0]["validations"]["required"], path.name

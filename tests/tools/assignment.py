@@ -18,6 +18,7 @@ BEGIN, END = "    ### BEGIN SOLUTION", "    ### END SOLUTION"
 CAPSTONE = "16_nothing_crashes"
 HIDDEN = ROOT / "docs" / "hidden_cabinet.py"
 HIDDEN_POINTS = 10
+TUTOR = ROOT / "docs" / "tutor.md"  # for coding assistants, beside the exercises
 STUB = re.compile(r"    raise NotImplementedError\n\nchecks\.(\w+)\((my_\w+)\)$")
 HEAD = """{title}: exercises
 
@@ -124,13 +125,19 @@ def assignment(path: Path):
 
 
 def write_course(folder: Path) -> None:
-    """Write the sources anew; the settings stay if they are there."""
+    """Write the sources anew; settings and tutor's pages stay if they are there.
+
+    nbgrader hands out what lies beside a notebook with it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / CONFIG.name).exists():
         shutil.copy(CONFIG, folder)
     for path in NOTEBOOKS:
-        (folder / "source" / path.stem).mkdir(parents=True, exist_ok=True)
-        nbformat.write(assignment(path), folder / "source" / path.stem / path.name)
+        source = folder / "source" / path.stem
+        source.mkdir(parents=True, exist_ok=True)
+        nbformat.write(assignment(path), source / path.name)
+        if not (source / "AGENTS.md").exists():
+            shutil.copy(TUTOR, source / "AGENTS.md")
 
 
 if __name__ == "__main__":
