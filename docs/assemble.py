@@ -19,6 +19,7 @@ from companion.text.tokenizers import CharTokenizer
 SOURCE = ROOT / "build" / "source"
 EXTRA = ROOT / "build" / "extra"
 ROW = r"^\| \d\d \| \[(.+?)\]\(notebooks/(\w+)\.ipynb\) \| (.+?) \|$"
+GROUP = re.compile(r"^CHAPTERS (\d\d)-(\d\d)\n", re.M)
 CARD = """\
 - [![{alt}](pictures/{name}.png)](notebooks/{name}.ipynb)
 
@@ -35,11 +36,13 @@ MODULE = """\
 """
 
 
-def cards() -> str:
-    """A card for each chapter of the README's table."""
+def cards(first: str, last: str) -> str:
+    """A card for each chapter of the README's table, from the first to the last."""
     readme = (ROOT / "README.md").read_text("utf-8")
     text = ""
     for title, name, question in re.findall(ROW, readme, flags=re.M):
+        if not first <= name[:2] <= last:
+            continue
         _, alt = cover(ROOT / "notebooks" / f"{name}.ipynb")
         text += CARD.format(
             name=name,
@@ -90,7 +93,7 @@ def contents() -> dict[str, bytes]:
     # What lies in docs/ is one folder further up here.
     for name, text in docs.items():
         docs[name] = text.replace("](../", "](").replace("](docs/", "](")
-    docs["index.md"] = docs["index.md"].replace("CHAPTERS\n", cards())
+    docs["index.md"] = GROUP.sub(lambda group: cards(*group.groups()), docs["index.md"])
     found = {name: text.encode() for name, text in (docs | reference()).items()}
     found |= {f"notebooks/{path.name}": path.read_bytes() for path in PATHS}
     return found | {f"pictures/{path.stem}.png": cover(path)[0] for path in PATHS}

@@ -24,7 +24,8 @@ FILES = [
 ]
 WORDS = 40
 PIECE = re.compile(r"^(#{1,3} [^\n]+|\*\*\d+\. .+?\*\*|\$\$.+?\$\$)", re.M | re.S)
-SENTENCE = re.compile(r"\S.*?[.!?:][*)\"]*(?=\s+[A-Z`*$(\"]|\s*$)", re.S)
+# A colon ends a sentence only where its paragraph ends, before what it announces.
+SENTENCE = re.compile(r"\S.*?(?:[.!?][*)\"]*(?=\s+[A-Z`*$(\"]|\s*$)|:\**\s*$)", re.S)
 
 
 def pieces(prose: str) -> list[str]:
@@ -49,7 +50,7 @@ def line(prose: list[str], room: int, announced) -> str:
     chosen = []
     for sentence in sentences:
         room -= n_words(sentence)
-        if room < 0:
+        if room < 0 or sentence.endswith(":"):
             break
         chosen.append(sentence)
     return " ".join(chosen)

@@ -1,0 +1,48 @@
+"""The site's first page has every chapter, and a slide ends where a sentence does."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent.parent / "docs"))
+
+import assemble  # noqa: E402
+import slides  # noqa: E402
+from chapters import PATHS, prepared  # noqa: E402
+
+
+def test_a_colon_in_the_middle_of_a_sentence_does_not_end_it():
+    prose = ["You saw *dogs* stand out: *bark* is a plural. That is attention."]
+    assert slides.line(prose, 40, announced=None) == prose[0]
+    assert slides.line(prose, 5, announced=None) == ""
+
+
+def test_what_announces_a_thing_is_said_only_where_the_thing_is_shown():
+    prose = ["Two parts are new. Here they are:"]
+    assert slides.line(prose, 40, announced="a cell") == "Here they are:"
+    assert slides.line(prose, 40, announced=None) == "Two parts are new."
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_every_slide_ends_where_its_text_has_an_end(path):
+    cells = slides.deck(prepared(path.read_text("utf-8"))).cells
+    places = [cell.metadata.get("slideshow", {}).get("slide_type") for cell in cells]
+    for i, place in enumerate(places):
+        _, _, words = cells[i].source.partition("\n\n")
+        if place == "slide" and words:
+            notes = places.index("notes", i)
+            said = cells[notes].source
+            shown = notes > i + 1
+            ends = r"[.!?][*)\"]*$" + r"|:\**$" * shown
+            assert re.search(ends, words), words
+            if words.endswith(":"):  # then its paragraph ends there, too
+                assert re.search(re.escape(words) + r"\s*(\n\n|$)", said), words
+
+
+def test_the_first_page_has_every_chapter_once_in_four_groups():
+    page = assemble.contents()["index.md"].decode()
+    found = re.findall(r"^  \[\d\d · .+\]\(notebooks/(\w+)\.ipynb\)$", page, re.M)
+    assert found == [path.stem for path in PATHS]
+    assert page.count("{.chapters}\n- ") == 4 and "CHAPTERS" not in page
