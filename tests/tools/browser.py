@@ -26,7 +26,7 @@ from playwright.sync_api import Error, TimeoutError, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "build" / "browser"
-START_SECONDS, RUN_SECONDS = 90, 600
+START_SECONDS, RUN_SECONDS = 90, 1200
 CHROMIUM = [
     *"chromium chromium-browser google-chrome chrome".split(),
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
