@@ -31,6 +31,7 @@ from nbgrader.apps.api import NbGraderAPI
 
 BIN = Path(sys.executable).parent
 BY_HAND = "01_attention"
+CHANGED_SUM = r"\[WARNING\] Attribute 'checksum' for cell second-cabinet has changed!.*"
 # What the chapter's own solution, of three tests, finds among the teacher's ten faults.
 N_FOUND_OF_THE_HIDDEN = 2
 GUIDE = (ROOT / "docs" / "teaching.md").read_text("utf-8")
@@ -197,7 +198,10 @@ def grade(api: NbGraderAPI, autograde: str, feedback: str) -> None:
             shell(feedback)
         else:
             for student in ("untouched", "solved"):
-                assert not (log := run(api.autograde, chapter, student)), log
+                log = run(api.autograde, chapter, student)
+                if chapter == CAPSTONE:  # nbgrader itself tells of its hidden test
+                    log = re.sub(CHANGED_SUM, "", log)
+                assert not log.strip(), log
             run(api.generate_feedback, chapter)
         print(chapter, "is graded", flush=True)
 
