@@ -177,7 +177,9 @@ def pass_at_k(n_right: Tensor, n_answers: int, k: int) -> Tensor:
     check_whole(k=k)
     check_whole(k, n_answers=n_answers)
     if n_right.min() < 0 or n_right.max() > n_answers:
-        raise ValueError(f"{n_right.max()} right answers of {n_answers}")
+        raise ValueError(
+            f"{n_right.min()} to {n_right.max()} right answers of {n_answers}"
+        )
     estimates = [
         1 - math.comb(n_answers - right, k) / math.comb(n_answers, k)
         for right in n_right.flatten().tolist()

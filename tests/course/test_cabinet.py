@@ -42,7 +42,7 @@ def name_of(fault) -> str:
         return fault.cache_class.__name__ if is_cache else model.__name__
     block = model.block_class
     parts = (block, block.attention_class, block.norm_class)
-    return next(p.__name__ for p in parts if p.__module__ != "" and changed(p))
+    return next(p.__name__ for p in parts if changed(p))
 
 
 def changed(part) -> bool:
