@@ -137,6 +137,20 @@ def test_the_right_machine_cuts_shares_as_the_package_does():
         assert_close(Machine().probabilities(logits, 0.7, p), expected)
 
 
+def test_filler_in_the_cache_stays_unseen():
+    machine = Machine()
+    model = machine.model()
+    tokens = torch.arange(12).view(1, 12)
+    is_text = torch.arange(12)[None] >= 3
+
+    cache = machine.cache_class()
+    model(tokens[:, :7], cache, is_text[:, :7])
+    for place in range(7, 12):
+        alone = model(tokens[:, 3 : place + 1])[:, -1]
+        with_filler = model(tokens[:, [place]], cache, is_text[:, : place + 1])[:, -1]
+        assert_close(with_filler, alone, atol=1e-4, rtol=0)
+
+
 def test_no_invariant_flags_a_right_machine():
     for machine in right_machines():
         said = {test.__name__: complaint(test, machine) for test in invariants()}

@@ -80,10 +80,12 @@ class OneAhead(MyGPT):
     """The triangle of the mask reaches one place too far: `tril(1)`. Chapter 01."""
 
     def mask(self, n_seen: int, n_new: int, is_text: Tensor | None) -> Tensor:
-        mask = torch.ones(n_new, n_seen + n_new, dtype=torch.bool).tril(n_seen + 1)
+        n_keys = n_seen + n_new
+        mask = torch.ones(n_new, n_keys, dtype=torch.bool).tril(n_seen + 1)
         if is_text is None:
             return mask
-        return mask & (is_text[:, None, None, :] | torch.eye(n_new, dtype=torch.bool))
+        itself = torch.eye(n_keys, dtype=torch.bool)[n_seen:]
+        return mask & (is_text[:, None, None, :] | itself)
 
 
 class FillerSeen(MyGPT):
@@ -93,7 +95,8 @@ class FillerSeen(MyGPT):
         mask = super().mask(n_seen, n_new, None)
         if is_text is None:
             return mask
-        return mask & (is_text[:, None, :, None] | torch.eye(n_new, dtype=torch.bool))
+        itself = torch.eye(n_seen + n_new, dtype=torch.bool)[n_seen:]
+        return mask & (is_text[:, None, n_seen:, None] | itself)
 
 
 # Positions.

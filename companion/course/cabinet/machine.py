@@ -140,7 +140,8 @@ class Cache:
 class MyGPT(nn.Module):
     """Predicts every next token. Chapters 04, 05 and 07.
 
-    With `is_text` (b t), filler is what is False there: no token may look at it.
+    With `is_text` (b s), of what the cache holds and the new tokens, filler is what is
+    False there: no token may look at it.
     """
 
     block_class = Block
@@ -177,7 +178,7 @@ class MyGPT(nn.Module):
         mask = torch.ones(n_new, n_keys, dtype=torch.bool).tril(n_seen)
         if is_text is None:
             return mask
-        itself = torch.eye(n_new, dtype=torch.bool)  # no row is left empty
+        itself = torch.eye(n_keys, dtype=torch.bool)[n_seen:]  # no row is left empty
         return mask & (is_text[:, None, None, :] | itself)
 
     def forward(
