@@ -229,18 +229,16 @@ def in_place(answer: Callable) -> None:
 def place(answer: Callable) -> None:
     """`answer(n_kept, n_new, width)`: positions (t) and mask (t s) of new tokens."""
 
-    def right(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        positions = n_kept + torch.arange(n_new)
-        keys = torch.arange(n_kept + n_new)
-        before = positions[:, None] - keys  # so far before the query stands the key
-        return positions, (before >= 0) & (before < width)
-
     def right_positions(n_kept: int, n_new: int) -> Tensor:
         return n_kept + torch.arange(n_new)
 
     def distances(n_kept: int, n_new: int) -> Tensor:
         """How far before each query (t) each key (s) stands: (t s)."""
         return right_positions(n_kept, n_new)[:, None] - torch.arange(n_kept + n_new)
+
+    def right(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
+        before = distances(n_kept, n_new)
+        return right_positions(n_kept, n_new), (before >= 0) & (before < width)
 
     # The positions.
 
@@ -340,23 +338,6 @@ class Kept:
 def talk(answer: Callable) -> None:
     """`answer(step, questions, n_new)`: the answers, all in one text and one cache."""
 
-    def right(
-        step: Callable, questions: list[list[int]], n_new: int
-    ) -> list[list[int]]:
-        last = []
-        cache = None
-        answers = []
-        for question in questions:
-            new = [*last, *question]
-            answer = []
-            for _ in range(n_new):
-                token, cache = step(new, cache)
-                answer.append(token)
-                new = [token]
-            last = new
-            answers.append(answer)
-        return answers
-
     def replied(
         step: Callable, new: list[int], cache: Kept | None, n_new: int
     ) -> tuple[list[int], Kept]:
@@ -367,6 +348,18 @@ def talk(answer: Callable) -> None:
             answer.append(token)
             new = [token]
         return answer, cache
+
+    def right(
+        step: Callable, questions: list[list[int]], n_new: int
+    ) -> list[list[int]]:
+        last = []
+        cache = None
+        answers = []
+        for question in questions:
+            answer, cache = replied(step, last + question, cache, n_new)
+            last = answer[-1:]
+            answers.append(answer)
+        return answers
 
     # What goes in before a question.
 

@@ -301,6 +301,17 @@ class Machine:
 def schedule(answer: Callable) -> None:
     """`answer(admit, step, queue, n_rows)`: the answers, and no row empty in vain."""
 
+    def one_pass(step: Callable, queue: list, rows: list, answers: list) -> None:
+        """One pass for all; a row whose answer is complete becomes free."""
+        last = [None if i is None else answers[i][-1] for i in rows]
+        for row, token in enumerate(step(last)):
+            i = rows[row]
+            if i is None:
+                continue
+            answers[i].append(token)
+            if len(answers[i]) >= queue[i][1]:
+                rows[row] = None
+
     def right(admit: Callable, step: Callable, queue: list, n_rows: int) -> list:
         answers = [[] for _ in queue]
         rows = [None] * n_rows  # the number of the answer that each row writes
@@ -316,30 +327,8 @@ def schedule(answer: Callable) -> None:
                     begun += 1
             if rows == [None] * n_rows:
                 break
-
-            # One pass for all.
-            last = [None if i is None else answers[i][-1] for i in rows]
-            for row, token in enumerate(step(last)):
-                i = rows[row]
-                if i is None:
-                    continue
-                answers[i].append(token)
-                if len(answers[i]) == queue[i][1]:
-                    rows[row] = None
+            one_pass(step, queue, rows, answers)
         return answers
-
-    # What the mistakes share.
-
-    def one_pass(step: Callable, queue: list, rows: list, answers: list) -> None:
-        """One pass for all; a row whose answer is complete becomes free."""
-        last = [None if i is None else answers[i][-1] for i in rows]
-        for row, token in enumerate(step(last)):
-            i = rows[row]
-            if i is None:
-                continue
-            answers[i].append(token)
-            if len(answers[i]) >= queue[i][1]:
-                rows[row] = None
 
     # Mistakes with the rows.
 
