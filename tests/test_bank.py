@@ -5,11 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from assignment import NOTEBOOKS, assignment
 from bank import BANK, questions
 
 from companion.course.checks.compare import Mistake
-from companion.course.checks.homework import grade
+from companion.course.checks.homework import agree, grade
 
 MARKS = r"(?s)### BEGIN HIDDEN TESTS\n.*### END HIDDEN TESTS"
 every_chapter = pytest.mark.parametrize("path", BANK, ids=lambda path: path.stem)
@@ -81,6 +82,31 @@ def test_homework_is_an_answer_and_a_hidden_check_behind_the_exercises(path):
         assert question.check in check.source
         released = re.sub(MARKS, "", check.source).strip()
         assert released == "# Graded by a check that you don't receive."
+
+
+def test_an_answer_that_is_missing_or_stops_is_told_in_one_line():
+    def check_sum(answer):
+        assert answer(2, 3) == 5, "2 and 3 are 5"
+
+    assert said_of(check_sum, lambda a, b: a + b) == ""
+    assert said_of(check_sum, lambda a, b: a * b) == "sum: 2 and 3 are 5"
+    assert said_of(check_sum, None) == "sum: there is no function of this name"
+    stops = said_of(check_sum, lambda a, b: a / 0)
+    assert stops == "sum: it stops with ZeroDivisionError: division by zero"
+
+
+def test_values_agree_or_are_told_by_type_shape_and_words():
+    x = torch.tensor([1.0, 2.0])
+    agree(x.double() + 1e-7, x, "other numbers")
+    agree(torch.tensor([1, 2]), x, "other numbers")
+    for result, words in (
+        ([1.0, 2.0], "a tensor should come out, not list"),
+        (x[None], r"the shape is \(1, 2\), not \(2,\)"),
+        (x + 0.01, "other numbers"),
+        (x * torch.nan, "other numbers"),
+    ):
+        with pytest.raises(AssertionError, match=words):
+            agree(result, x, "other numbers")
 
 
 def test_without_the_bank_there_is_no_homework():

@@ -9,9 +9,8 @@ from companion.course.checks.homework import agree
 # 2019](https://arxiv.org/abs/1910.10683)): pieces are cut out, and the decoder writes
 # them. Write `my_gaps(tokens, pieces, mark)`: a list of tokens, and a list of pairs
 # (begin, end), in order and apart. In the source each piece gives way to a mark of its
-# own: `mark`, `mark + 1`, ... The target has each mark and, after it, its piece. Return
-# both. Of 1, 2, 3, 4, 5, cut at (1, 3) and (4, 5), with mark 90: 1, 90, 4, 91 and 90,
-# 2, 3, 91, 5.
+# own: `mark`, `mark + 1`, ... The target has each mark and then its piece. Return both.
+# Of 1, 2, 3, 4, 5, cut at (1, 3) and (4, 5), with 90: 1, 90, 4, 91 and 90, 2, 3, 91, 5.
 
 
 # %%

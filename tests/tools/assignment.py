@@ -126,7 +126,7 @@ def homework(question: Question) -> list:
 
 from companion.course.checks.homework import grade
 
-grade(check_{question.name}, {question.function})
+grade(check_{question.name}, globals().get("{question.function}"))
 ### END HIDDEN TESTS"""
     name = question.name
     role = nbgrader(name, solution=True, locked=False)

@@ -7,13 +7,15 @@ from torch import Tensor
 from .compare import Mistake, message
 
 
-def grade(check: Callable, answer: Callable) -> None:
-    """Calls a check with a student's function. Prints that it passed.
+def grade(check: Callable, answer: Callable | None) -> None:
+    """Calls a check with a student's function, None if there is none. Prints a pass.
 
     Raises Mistake, one line without a traceback (which would show the check), when the
     answer is still to be written, when it stops, and when the check's assertion fails.
     """
     name = check.__name__.removeprefix("check_")
+    if answer is None:
+        raise Mistake(f"{name}: there is no function of this name")
     try:
         check(answer)
     except NotImplementedError:
