@@ -12,7 +12,7 @@ from companion.course.checks.homework import agree
 # take the entropy of the row, $-\sum_s w_s \ln w_s$, where a weight of 0 adds nothing,
 # and raise $e$ to it. Write `my_n_keys(weights)`: weights (t s) go in, whose rows sum
 # to 1, and one number for each query (t) comes out. A masked key has the weight 0. For
-# a row .5, .25, .25 it is 2.83.
+# a row .5, .25, .25 the number is 2.83.
 
 
 # %%
@@ -26,10 +26,8 @@ def check_n_keys(answer):
     result = answer(even)
     n_keys = even.gt(0).sum(-1)
     agree(result.isnan(), n_keys < 0, "0 ln 0 is NaN here: a weight of 0 adds nothing")
-    nats = n_keys.log()
-    assert not torch.allclose(result.float(), nats, atol=1e-4), (
-        "this is the entropy: raise e"
-    )
+    is_entropy = torch.allclose(result.float(), n_keys.log(), atol=1e-4)
+    assert not is_entropy, "this is the entropy: raise e to it"
     agree(result, n_keys, "n equal weights are n keys: entropy in nats, and then e")
 
     # Who chooses twice, by `first` and by `second`, looks at the product of their keys.
@@ -39,9 +37,8 @@ def check_n_keys(answer):
     words = "if each key of one row is cut up by another row, their numbers multiply"
     agree(answer(both), answer(first) * answer(second), words)
     by_hand = torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]])
-    agree(
-        answer(by_hand), torch.tensor([8.0, 8.0]).sqrt(), ".5, .25, .25 are 2.83 keys"
-    )
+    expected = torch.tensor([8.0, 8.0]).sqrt()
+    agree(answer(by_hand), expected, ".5, .25, .25 are 2.83 keys")
 
 
 # %% [markdown]
@@ -72,8 +69,7 @@ def check_text_mask(answer):
 
     # Side by side each text must get what it gets alone.
     x = draw(1, 1, 10, 8)
-    alone = [
-        attention(y, y, y, causal_mask(y.shape[2])) for y in x.split(lengths, dim=-2)
-    ]
+    texts = x.split(lengths, dim=-2)
+    alone = [attention(y, y, y, causal_mask(y.shape[-2])) for y in texts]
     words = "a text does not get what it gets alone: does it see all of its past?"
     agree(attention(x, x, x, mask), torch.cat(alone, dim=-2), words)

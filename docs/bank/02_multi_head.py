@@ -4,7 +4,7 @@ import torch
 
 from companion import MultiHeadAttention
 from companion.course.checks.compare import draw
-from companion.course.checks.homework import agree
+from companion.course.checks.homework import agree, has_shape
 
 # %% [markdown]
 # **1. One matrix for the scores.** The queries and keys of a head are seen only
@@ -30,15 +30,14 @@ def check_score_matrices(answer):
     with torch.no_grad():
         layer(x[None])
         matrices = answer(3 * layer.to_queries.weight, layer.to_keys.weight, 3)
-    agree(torch.zeros_like(matrices), torch.zeros(3, 12, 12), "")
+    has_shape(matrices, 3, 12, 12)
 
     # With three times the queries, a third of the scores is what the layer has.
     mine = (x @ (matrices / 3) @ x.mT).softmax(-1)
     (weights,) = seen
     flipped = (x @ (matrices / 3).mT @ x.mT).softmax(-1)
-    assert not torch.allclose(flipped, weights, atol=1e-4), (
-        "queries and keys changed places"
-    )
+    is_flipped = torch.allclose(flipped, weights, atol=1e-4)
+    assert not is_flipped, "queries and keys changed places"
     agree(mine, weights, "other weights than the layer's: which rows, which root?")
 
 
@@ -73,7 +72,7 @@ def check_reordered(answer):
         assert len(matrices) == 4, "four matrices should come out"
         for name, matrix in zip(names, matrices, strict=True):
             weight = getattr(new, name).weight
-            agree(torch.zeros_like(matrix), torch.zeros_like(weight), "")
+            has_shape(matrix, 12, 12)
             weight.copy_(matrix)
         outputs = [layer(x) for layer in (old, new)]
     patterns, reordered = seen

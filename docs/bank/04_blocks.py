@@ -40,9 +40,8 @@ def check_writing(answer):
     before = x.clone()
     agree(answer(x, [double]), torch.ones(1), "a block that doubles its input has 1")
     result = answer(x, [turned_round, nothing])
-    agree(
-        result, torch.tensor([2.0, 0.0]), "one that gives -x adds twice the length of x"
-    )
+    expected = torch.tensor([2.0, 0.0])
+    agree(result, expected, "one that gives -x adds twice the length of x")
 
     # Here only one of four tokens changes, by twice its length: 2/4.
     result = answer(x, [first_token_tripled])
@@ -98,6 +97,5 @@ def check_without(answer):
     # The same function may stand there twice, and only one of the two is left out.
     result = answer(one, [double, three_added, double])
     expected = torch.tensor([8.0, 4.0, 5.0]).view(3, 1, 1, 1)
-    agree(
-        result, expected, "two blocks may be equal: leave out a place, not a function"
-    )
+    words = "two blocks may be equal: leave out a place, not a function"
+    agree(result, expected, words)

@@ -4,7 +4,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from companion.course.checks.compare import draw
-from companion.course.checks.homework import agree
+from companion.course.checks.homework import agree, has_shape
 
 # %% [markdown]
 # **1. Gradients by trying.** Whether `backward` is right, one can find out without it:
@@ -63,14 +63,13 @@ def my_loss_by_position(logits, targets):
 def check_loss_by_position(answer):
     p = torch.tensor([[[0.5, 0.25, 0.25]], [[0.125, 0.5, 0.375]]])
     result = answer(p.log(), torch.tensor([[0], [0]]))
-    agree(
-        result, torch.tensor([4.0]).log(), "probabilities 1/2 and 1/8 give ln 4, 1.39"
-    )
+    words = "probabilities 1/2 and 1/8 give ln 4, 1.39"
+    agree(result, torch.tensor([4.0]).log(), words)
 
     logits = 3 * draw(4, 6, 5) + 10
     targets = (10 * draw(4, 6, seed=1)).long().remainder(5)
     result = answer(logits, targets)
-    agree(result, torch.zeros(6) + result, "one number for each place")
+    has_shape(result, 6)
     whole = cross_entropy(logits.flatten(0, 1), targets.flatten())
     agree(result.mean(), whole, "the mean over the places is not the usual loss")
 

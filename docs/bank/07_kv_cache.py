@@ -2,7 +2,7 @@
 
 import torch
 
-from companion.course.checks.homework import agree
+from companion.course.checks.homework import agree, has_shape
 
 # %% [markdown]
 # **1. A cache that runs in a circle.** If a model looks back over `width` tokens only,
@@ -21,22 +21,21 @@ def my_slots(n_seen, width):
 # %%
 def check_slots(answer):
     agree(answer(5, 3), torch.tensor([3, 4, 2]), "five tokens in three slots: 3, 4, 2")
-    agree(
-        answer(2, 4), torch.tensor([0, 1, -1, -1]), "two tokens leave two slots empty"
-    )
+    expected = torch.tensor([0, 1, -1, -1])
+    agree(answer(2, 4), expected, "two tokens leave two slots empty")
     agree(answer(0, 2), torch.tensor([-1, -1]), "before the first token all are empty")
     for width in (1, 2, 5, 8):
         for n_seen in range(25):
             case = f"{n_seen} tokens, {width} slots"
             slots = answer(n_seen, width)
-            agree(torch.zeros_like(slots), torch.zeros(width), "")
+            has_shape(slots, width)
             used = slots[slots >= 0].long()
-            wanted = list(range(max(0, n_seen - width), n_seen))
-            assert sorted(used.tolist()) == wanted, (
-                f"{case}: the last ones should be there"
-            )
+            last = list(range(max(0, n_seen - width), n_seen))
+            words = f"{case}: the last ones should be there"
+            assert sorted(used.tolist()) == last, words
             places = torch.arange(width)[slots >= 0]
-            agree(places, used % width, f"{case}: position p lies in slot p mod width")
+            words = f"{case}: position p lies in slot p mod width"
+            agree(places, used % width, words)
             assert (slots[slots < 0] == -1).all(), f"{case}: an empty slot is -1"
 
 

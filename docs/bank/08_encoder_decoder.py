@@ -2,7 +2,7 @@
 
 import torch
 
-from companion.course.checks.homework import agree
+from companion.course.checks.homework import agree, has_shape
 
 # %% [markdown]
 # **1. Fill the gaps.** T5 learned from plain text ([Raffel et al.
@@ -74,14 +74,13 @@ def check_prefix_mask(answer):
 
     lengths = [0, 1, 4, 7, 2]
     mask = answer(torch.tensor(lengths), 7)
-    agree(torch.zeros_like(mask), torch.zeros(5, 1, 7, 7), "")
+    has_shape(mask, 5, 1, 7, 7)
     for length, text in zip(lengths, mask[:, 0], strict=True):
         case = f"length {length} of 7"
         assert text.diagonal().all(), f"{case}: each token sees itself"
         assert text[:length, :length].all(), f"{case}: the question sees all of itself"
-        assert not text[:length, length:].any(), (
-            f"{case}: the question sees what follows"
-        )
+        sees_on = text[:length, length:].any()
+        assert not sees_on, f"{case}: the question sees what follows"
         n_seen = text[length:].sum(-1)
         expected = torch.arange(length + 1, 8)
         agree(n_seen, expected, f"{case}: a later token sees all up to itself, no more")

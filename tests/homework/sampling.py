@@ -77,7 +77,7 @@ WRONG = (
     ("penalized", "were changed", in_place),
     ("penalized", "are 1 and -4", taken_away),
     ("penalized", "are 1 and -4", all_tokens),
-    ("penalized", "no numbers", forbidden),
+    ("penalized", "are 1 and -4", forbidden),
     ("temperature", "T is not", entropy_for_choices),
     ("temperature", "this is 1/T", inverse),
     ("temperature", "T is not", in_bits),

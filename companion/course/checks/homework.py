@@ -30,11 +30,15 @@ def grade(check: Callable, answer: Callable | None) -> None:
     raise Mistake(f"{name}: {words}") from None
 
 
-def agree(result: object, expected: Tensor, words: str) -> None:
-    """Raises AssertionError where a result has another shape, or other values."""
+def has_shape(result: object, *shape: int) -> None:
+    """Raises AssertionError where a result is no tensor of this shape."""
     kind = type(result).__name__
     assert isinstance(result, Tensor), f"a tensor should come out, not {kind}"
-    shape = tuple(expected.shape)
     assert result.shape == shape, f"the shape is {tuple(result.shape)}, not {shape}"
+
+
+def agree(result: object, expected: Tensor, words: str) -> None:
+    """Raises AssertionError where a result has another shape, or other values."""
+    has_shape(result, *expected.shape)
     difference = (result.double() - expected.double()).abs()
     assert (difference <= 1e-5 + 1e-4 * expected.double().abs()).all(), words
