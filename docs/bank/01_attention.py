@@ -57,7 +57,7 @@ def my_text_mask(texts):
 # %%
 def check_text_mask(answer):
     lengths = [3, 1, 4, 2]
-    texts = torch.tensor([7, 2, 0, -5]).repeat_interleave(torch.tensor(lengths))
+    texts = torch.tensor([7, 2, 9, -5]).repeat_interleave(torch.tensor(lengths))
     mask = answer(texts)
     assert isinstance(mask, torch.Tensor), "a tensor should come out"
     assert mask.dtype == torch.bool, "a boolean mask should come out"

@@ -42,8 +42,8 @@ def check_slopes(answer):
     mixed(p).backward()
     words = "PyTorch's gradient is another: does one number move at a time?"
     agree(slopes.detach(), p.grad, words)
-    corner = torch.tensor(3.0, dtype=torch.double)
-    agree(answer(cubes, corner, 1e-4), torch.tensor(27.0), "p may be a single number")
+    threes = torch.full((2, 1, 2), 3.0, dtype=torch.double)
+    agree(answer(cubes, threes, 1e-4), 9 * threes, "p may have any number of axes")
 
 
 # %% [markdown]

@@ -31,15 +31,15 @@ def check_gaps(answer):
             assert found == marks, f"marks in the {name}: {found}, not {marks}"
 
         # Who puts the target's pieces into the source's gaps has the text again.
-        assert not marks or target[0] == mark, "the target begins with the first mark"
-        ends = [target.index(m) for m in marks] + [len(target)]
-        for m, (begin, end), at, next_at in zip(
-            marks, pieces, ends, ends[1:], strict=False
-        ):
-            piece = target[at + 1 : next_at]
+        for m, (begin, end) in zip(marks, pieces, strict=True):
+            at = target.index(m) + 1
+            piece = target[at : at + end - begin]
             assert piece == tokens[begin:end], f"after {m} comes {piece} in the target"
             place = source.index(m)
             source[place : place + 1] = piece
+        n_cut = sum(end - begin for begin, end in pieces)
+        n = len(target) - len(marks)
+        assert n == n_cut, f"the target has {n} tokens beside its marks, not {n_cut}"
         assert source == tokens, f"with the gaps filled the source is {source}"
 
     hold([1, 2, 3, 4, 5], [(1, 3), (4, 5)], 90)

@@ -47,6 +47,10 @@ def earlier_texts(texts):
     return (texts[:, None] <= texts).tril()
 
 
+def later_texts(texts):
+    return (texts[:, None] >= texts).tril()
+
+
 def one_back(texts):
     return (texts[:, None] == texts).tril().triu(-1)
 
@@ -67,6 +71,7 @@ WRONG = (
     ("text_mask", "sees another text", causal_alone),
     ("text_mask", "each token sees itself", upside_down),
     ("text_mask", "sees another text", earlier_texts),
+    ("text_mask", "sees another text", later_texts),
     ("text_mask", "does it see all of its past", one_back),
     ("text_mask", "a boolean mask", numbers),
 )

@@ -92,7 +92,7 @@ WRONG = (
     ("gaps", "marks in the source", one_mark_for_all),
     ("gaps", "marks in the target", no_marks_in_the_target),
     ("gaps", "marks in the source", a_mark_for_each_token),
-    ("gaps", "in the target", ends_included),
+    ("gaps", "beside its marks", ends_included),
     ("gaps", "with the gaps filled", places_that_moved),
     ("gaps", "with the gaps filled", rest_lost),
     ("gaps", "were changed", in_place),
