@@ -68,5 +68,5 @@ WRONG = (
     ("shares", "the gain is missing", gain_missing),
     ("shares", "the shape is (3, 2)", all_tokens),
     ("shares", "divided by its own size", even),
-    ("shares", "by the whole stream's size", mean_square_of_all),
+    ("shares", "together they are", mean_square_of_all),
 )
