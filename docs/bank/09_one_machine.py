@@ -50,7 +50,7 @@ def check_unscale(answer):
 # **2. Fewer inputs.** The chapter's checkpointing keeps the input of every block, t d
 # numbers. One may keep only the input of each *segment* of `size` blocks. When the
 # backward pass gets to a segment, these blocks run again, and keep 16 t d numbers each.
-# The segment's input is one of them, and isn't kept twice. Write `my_kept(t, d,
+# The segment's input is among these, and isn't kept twice. Write `my_kept(t, d,
 # n_layers, size)`: how many numbers are kept at the moment when most are. `size`
 # divides `n_layers`. With 12 blocks in segments of 3 it is 51 t d. Which size is best
 # for 64?

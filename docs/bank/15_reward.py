@@ -44,7 +44,7 @@ def check_advantages(answer):
 # **2. A leash by the token.** The exact KL divergence needs all probabilities at a
 # place. Libraries guess it from drawn tokens, by log p - log q + q / p - 1. Here p is a
 # token's probability under the model that drew it, and q that under the old one. The
-# last two summands are 0 on average (why?), and with them no guess is negative. Write
+# last two sum to 0 on average (why?), and with them no guess is negative. Write
 # `my_guess(log_p, log_q)`: two tensors of one shape go in, and a guess for each token
 # comes out. For p = q it is 0.
 
