@@ -82,8 +82,8 @@ mutants: data ## put small faults into the package and see which no test notices
 	$(PYTHON) -m pip install --quiet --constraint requirements.lock --editable .[mutants]
 	$(PYTHON) tests/tools/mutants.py $(ONE)
 
-assignment: classroom-extra ## write the exercises as an nbgrader course to build/course/
-	$(PYTHON) tests/tools/assignment.py
+assignment: classroom-extra ## write the exercises as an nbgrader course to build/course/; bank=1 with homework
+	$(PYTHON) tests/tools/assignment.py $(if $(bank),--bank)
 
 classroom: classroom-extra ## hold such a course: hand in, grade, give feedback
 	$(PYTHON) tests/tools/classroom.py

@@ -5,7 +5,7 @@ import warnings
 
 from nbformat.v4 import new_code_cell
 from nbgrader.api import Gradebook
-from nbgrader.converters import Autograde
+from nbgrader.converters import Autograde, GenerateFeedback
 from nbgrader.preprocessors import NbGraderPreprocessor
 from sqlalchemy.exc import SAWarning
 
@@ -42,6 +42,15 @@ class Mend(NbGraderPreprocessor):
         return nb, resources
 
 
+class Hide(NbGraderPreprocessor):
+    """Takes hidden tests out of the feedback, which students receive."""
+
+    def preprocess_cell(self, cell, resources, cell_index):
+        if facts(cell).get("grade"):
+            cell.source = HIDDEN.sub("", cell.source)
+        return cell, resources
+
+
 def facts(cell) -> dict:
     return cell.metadata.get("nbgrader", {})
 
@@ -71,4 +80,5 @@ c.Execute.timeout = 600
 # To nbgrader a warning is a failure: a right answer would lose its point.
 c.IgnorePattern.enabled = True
 c.IgnorePattern.pattern = "."
+c.GenerateFeedback.preprocessors = [Hide, *GenerateFeedback.preprocessors.default()]
 c.Autograde.sanitize_preprocessors = [Mend, *Autograde.sanitize_preprocessors.default()]

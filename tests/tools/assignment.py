@@ -1,5 +1,9 @@
-"""Write an nbgrader course, the chapters' exercises, to build/course/."""
+"""Write an nbgrader course, the chapters' exercises, to build/course/.
 
+With `--bank` each chapter has two more questions, whose checks students don't receive.
+"""
+
+import argparse
 import ast
 import re
 import shutil
@@ -7,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import nbformat
+from bank import BANK, Question, questions
 from execute import KERNEL
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -27,6 +32,11 @@ explaining it, stands there. Write each answer in place of `raise NotImplemented
 an import that it needs belongs there too. The check below it says that it is right,
 names a likely mistake, or shows where it differs. Until there is an answer, the check
 fails."""
+
+HOMEWORK = """## Homework
+
+Two more questions, a point each. You don't receive the checks that grade them, so test
+each answer with cases of your own."""
 
 
 def is_solution(cell) -> bool:
@@ -101,8 +111,45 @@ verdict = judge(my_tests(), FAULTS)
     ]
 
 
-def assignment(path: Path):
-    """The chapter's first code cell and its exercises, all that stands among them."""
+def homework(question: Question) -> list:
+    """Three cells: the prompt, the stub as an answer, and the check between the marks.
+
+    Without nbgrader's marks a whole answer cell would become its stub.
+    """
+    stub = question.stub.removesuffix("    raise NotImplementedError")
+    answer = f"{stub}{BEGIN}\n    raise NotImplementedError\n{END}"
+    program = f"""# Graded by a check that you don't receive.
+### BEGIN HIDDEN TESTS
+{question.imports}
+
+{question.check}
+
+from companion.course.checks.homework import grade
+
+grade(check_{question.name}, globals().get("{question.function}"))
+### END HIDDEN TESTS"""
+    name = question.name
+    role = nbgrader(name, solution=True, locked=False)
+    grade = nbgrader(f"check-{name}", grade=True, points=1)
+    return [
+        new_markdown_cell(question.prompt, id=f"homework-{name}"),
+        new_code_cell(answer, id=name, metadata=role),
+        new_code_cell(program, id=f"check-{name}", metadata=grade),
+    ]
+
+
+def bank_of(chapter: str) -> list:
+    """The cells of a chapter's homework, none where the bank has no file for it."""
+    found = [question for p in BANK if p.stem == chapter for question in questions(p)]
+    cells = [cell for question in found for cell in homework(question)]
+    return [new_markdown_cell(HOMEWORK, id="homework"), *cells] if cells else []
+
+
+def assignment(path: Path, bank: bool = False):
+    """The chapter's first code cell and its exercises, all that stands among them.
+
+    With `bank` the chapter's homework follows.
+    """
     cells = nbformat.read(path, as_version=4).cells
     set_up = next(cell.source for cell in cells if cell.cell_type == "code")
     title = cells[0].source.splitlines()[0]
@@ -121,10 +168,12 @@ def assignment(path: Path):
     made[2].source = made[2].source[made[2].source.index("**1. ") :]
     if path.stem == CAPSTONE:
         made += hidden_test()
+    if bank:
+        made += bank_of(path.stem)
     return new_notebook(cells=made, metadata={"kernelspec": KERNEL})
 
 
-def write_course(folder: Path) -> None:
+def write_course(folder: Path, bank: bool = False) -> None:
     """Write the sources anew; settings and tutor's pages stay if they are there.
 
     nbgrader hands out what lies beside a notebook with it.
@@ -135,11 +184,13 @@ def write_course(folder: Path) -> None:
     for path in NOTEBOOKS:
         source = folder / "source" / path.stem
         source.mkdir(parents=True, exist_ok=True)
-        nbformat.write(assignment(path), source / path.name)
+        nbformat.write(assignment(path, bank), source / path.name)
         if not (source / "AGENTS.md").exists():
             shutil.copy(TUTOR, source / "AGENTS.md")
 
 
 if __name__ == "__main__":
-    write_course(COURSE)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bank", action="store_true", help="with homework")
+    write_course(COURSE, parser.parse_args().bank)
     print(COURSE.relative_to(ROOT))

@@ -1,7 +1,8 @@
 """Hold a course with nbgrader, in a temporary folder, from the sources to the feedback.
 
 Each chapter is handed in as it was given out, and solved; chapter 01 also with one
-right answer that warns, damaged, and with all of nbgrader's marks lost. Chapter 01 goes
+right answer that warns, damaged, and with all of nbgrader's marks lost. Homework, whose
+right answers aren't in public, is handed in as it was given out. Chapter 01 goes
 by the guide's own commands, the others by nbgrader's functions, which takes less time.
 """
 
@@ -25,15 +26,18 @@ from assignment import (
     is_solution,
     write_course,
 )
+from bank import BANK, questions
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderApp
 from nbgrader.apps.api import NbGraderAPI
 
 BIN = Path(sys.executable).parent
 BY_HAND = "01_attention"
-CHANGED_SUM = r"\[WARNING\] Attribute 'checksum' for cell second-cabinet has changed!.*"
+# What nbgrader itself logs of a cell with a hidden test.
+CHANGED_SUM = r"\[WARNING\] Attribute 'checksum' for cell {} has changed!.*"
 # What the chapter's own solution, of three tests, finds among the teacher's ten faults.
 N_FOUND_OF_THE_HIDDEN = 2
+HOMEWORK = {path.stem: questions(path) for path in BANK}
 GUIDE = (ROOT / "docs" / "teaching.md").read_text("utf-8")
 COMMANDS = re.findall(r"^nbgrader .*", GUIDE, re.M)
 CHAPTERS = [path.stem for path in NOTEBOOKS]
@@ -54,7 +58,9 @@ def named(notebook) -> dict:
 
 def exercises(chapter: str) -> list[str]:
     cells = named(read("source", chapter))
-    return [name for name, cell in cells.items() if facts(cell)["solution"]]
+    homework = [question.name for question in HOMEWORK.get(chapter, [])]
+    every = [name for name, cell in cells.items() if facts(cell)["solution"]]
+    return [name for name in every if name not in homework]
 
 
 def hold_against_the_chapter(chapter: str) -> None:
@@ -71,6 +77,10 @@ def hold_against_the_chapter(chapter: str) -> None:
     assert "SOLUTION" not in nbformat.writes(released)
     assert "HIDDEN" not in nbformat.writes(released)
     assert HIDDEN.stem not in nbformat.writes(released)
+    for question in HOMEWORK.get(chapter, []):
+        assert named(released)[question.name].source == question.stub, question.name
+        assert "check_" not in named(released)[f"check-{question.name}"].source
+    assert "def check_" not in nbformat.writes(released)
     assert not any(cell.get("outputs") for cell in released.cells)
 
 
@@ -148,7 +158,8 @@ def hold_against_the_points() -> None:
         page = Path("feedback", student, chapter, f"{chapter}.html").read_text("utf-8")
         if (student, chapter) == ("solved", CAPSTONE):
             points -= N_FOUND_OF_THE_HIDDEN  # of which no page tells
-        missed = len(exercises(chapter)) - points
+        assert "def check_" not in page and "HIDDEN" not in page, (student, chapter)
+        missed = len(exercises(chapter)) + len(HOMEWORK.get(chapter, [])) - points
         assert len({*re.findall(r"✓ (\w+):", page)}) == points, (student, chapter)
         assert page.count("✗") == page.count(": yours to write") == missed
 
@@ -199,8 +210,9 @@ def grade(api: NbGraderAPI, autograde: str, feedback: str) -> None:
         else:
             for student in ("untouched", "solved"):
                 log = run(api.autograde, chapter, student)
-                if chapter == CAPSTONE:  # nbgrader itself tells of its hidden test
-                    log = re.sub(CHANGED_SUM, "", log)
+                hidden = [f"check-{x.name}" for x in HOMEWORK.get(chapter, [])]
+                for name in ("second-cabinet", *hidden):
+                    log = re.sub(CHANGED_SUM.format(name), "", log)
                 assert not log.strip(), log
             run(api.generate_feedback, chapter)
         print(chapter, "is graded", flush=True)
@@ -208,7 +220,7 @@ def grade(api: NbGraderAPI, autograde: str, feedback: str) -> None:
 
 def main() -> None:
     generate, autograde, feedback, export = COMMANDS
-    write_course(Path())
+    write_course(Path(), bank=True)
     app = NbGraderApp()
     app.initialize([])
     api = NbGraderAPI(config=app.config, log_level="WARN")

@@ -1,0 +1,44 @@
+"""How a question of the teacher's bank is graded: its check raises, or doesn't."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from .compare import Mistake, message
+
+
+def grade(check: Callable, answer: Callable | None) -> None:
+    """Calls a check with a student's function, None if there is none. Prints a pass.
+
+    Raises Mistake, one line without a traceback (which would show the check), when the
+    answer is still to be written, when it stops, and when the check's assertion fails.
+    """
+    name = check.__name__.removeprefix("check_")
+    if answer is None:
+        raise Mistake(f"{name}: there is no function of this name")
+    try:
+        check(answer)
+    except NotImplementedError:
+        words = "yours to write"
+    except AssertionError as error:
+        words = message(error) or "it is wrong"
+    except Exception as error:
+        words = f"it stops with {type(error).__name__}: {message(error)}".strip(" .:")
+    else:
+        print(f"✓ {name}: it passes")
+        return
+    raise Mistake(f"{name}: {words}") from None
+
+
+def has_shape(result: object, *shape: int) -> None:
+    """Raises AssertionError where a result is no tensor of this shape."""
+    kind = type(result).__name__
+    assert isinstance(result, Tensor), f"a tensor should come out, not {kind}"
+    assert result.shape == shape, f"the shape is {tuple(result.shape)}, not {shape}"
+
+
+def agree(result: object, expected: Tensor, words: str) -> None:
+    """Raises AssertionError where a result has another shape, or other values."""
+    has_shape(result, *expected.shape)
+    difference = (result.double() - expected.double()).abs()
+    assert (difference <= 1e-5 + 1e-4 * expected.double().abs()).all(), words
