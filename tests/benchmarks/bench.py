@@ -41,7 +41,7 @@ GROUPS = {
 
 def machine() -> dict:
     """What the figures were measured on, and with."""
-    names = ("torch", "transformers", "tiktoken", "einops")
+    names = ("torch", "transformers", "peft", "tiktoken", "einops")
     return {
         "processor": platform.processor() or platform.machine(),
         "capability": torch.backends.cpu.get_cpu_capability(),

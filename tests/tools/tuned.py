@@ -33,6 +33,7 @@ class Variant:
     rate: float = 2e-3
     examples: int = 0  # how many different ones there are; 0: all are new
     shuffled: bool = False  # each question has another's answer
+    random_base: bool = False  # the frozen weights are drawn, not read
     bfloat16: bool = False  # products of 16 bits, faster where a processor has them
     counted: str = "answer"  # or "all": questions too; or "no_end"
     names: str = "to_queries to_values to_hidden feed_forward.to_output"
@@ -85,6 +86,9 @@ def run(variant: Variant) -> dict:
     """Makes a run. Returns its losses, each the mean of ten steps, and its verdict."""
     generator = torch.Generator().manual_seed(variant.seed)
     model, tokenizer = load_smollm2()
+    if variant.random_base:
+        drawn = torch.Generator().manual_seed(variant.seed)
+        model = companion.GPT(model.config, drawn)
     wrap(model, variant.names.split(), variant.rank, 2 * variant.rank, generator)
     learning = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(learning, lr=variant.rate, weight_decay=0)
