@@ -17,7 +17,7 @@ from ..inputs import check_between, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import GPT
 from ..model.serving_caches import SlidingWindowCache
-from ..pretrained.lora import load_adapter, merge
+from ..pretrained.lora import load_adapter
 from ..pretrained.quantized import pack_weights
 from ..pretrained.smollm2 import PublishedTokenizer, load_smollm2
 
@@ -181,7 +181,7 @@ def begin(options: argparse.Namespace) -> None:
         model, tokenizer = load_smollm2()
         system = SYSTEM
         if options.adapter is not None:
-            model = merge(load_adapter(options.adapter, model))
+            model = load_adapter(options.adapter, model)  # merged, 4 bits round it off
             system = None
         model = pack_weights(model)
         talk = Talk(model, tokenizer, choose, options.window, system)
