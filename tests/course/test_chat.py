@@ -20,6 +20,8 @@ from companion.course import chat
 from companion.course.chat import SYSTEM, Talk, sampler
 from companion.decoding import sampling
 from companion.model import gpt, serving_caches
+from companion.pretrained.lora import adapters, save_adapter, wrap
+from companion.pretrained.smollm2 import load_smollm2
 
 
 @pytest.fixture
@@ -291,3 +293,21 @@ def test_a_talk_in_a_terminal():
     finally:
         terminal.process.kill()
         os.close(terminal.end)
+
+
+@torch.no_grad()
+def test_four_bits_leave_what_an_adapter_changes(monkeypatch, tmp_path):
+    talks = []
+    monkeypatch.setattr(chat, "talk_on", talks.append)
+    model, tokenizer = load_smollm2()
+    tokens = torch.tensor([tokenizer.encode("What time is it now?")])
+    before = model(tokens)
+    wrap(model, generator=torch.Generator().manual_seed(0))
+    for adapter in adapters(model).values():
+        adapter.B.normal_(std=0.03, generator=torch.Generator().manual_seed(1))
+    changed = model(tokens)
+    save_adapter(tmp_path / "adapter", model)
+
+    chat.main(["--adapter", str(tmp_path / "adapter")])
+    difference = talks[0].model(tokens) - changed
+    assert difference.norm() < 0.5 * (changed - before).norm()
