@@ -2,11 +2,11 @@
 
 # %% [markdown]
 # **1. Any common beginning.** A server may share more than its instructions. A full
-# block is kept once for all texts that agree from their first token to the block's
-# last, since a key depends on all that stands before it. A block that isn't full
+# page is kept once for all texts that agree from their first token to the page's
+# last, since a key depends on all that stands before it. A page that isn't full
 # belongs to one text. Write `my_pages(texts, size)`: lists of token ids go in, and the
-# number of blocks of `size` slots comes out. For [1, 2, 3, 4, 5], [1, 2, 3, 4] and [3,
-# 4, 1, 2] in blocks of 2 it is 5.
+# number of pages of `size` slots comes out. For [1, 2, 3, 4, 5], [1, 2, 3, 4] and [3,
+# 4, 1, 2] in pages of 2 it is 5.
 
 
 # %%
@@ -19,15 +19,13 @@ def check_pages(answer):
     n = answer([[1, 2, 3, 4, 5], [1, 2, 3, 4], [3, 4, 1, 2]], 2)
     assert n != 7, "nothing is shared"
     assert n != 3, "equal tokens after another beginning have other keys"
-    assert n == 5, f"the prompt's example has 5 blocks, not {n}"
+    assert n == 5, f"the prompt's example has 5 pages, not {n}"
 
     n = answer([[1, 2, 3], [1, 2, 3]], 2)
-    assert n != 2, "a block that isn't full belongs to one text, even of two equal ones"
-    assert n == 3, (
-        f"[1, 2, 3] twice, in blocks of 2: one full block, two others, not {n}"
-    )
+    assert n != 2, "a page that isn't full belongs to one text, even of two equal ones"
+    assert n == 3, f"[1, 2, 3] twice, in pages of 2: one full page, two others, not {n}"
 
-    # By hand: one text, blocks of one token, no tokens, and two groups of beginnings.
+    # By hand: one text, pages of one token, no tokens, and two groups of beginnings.
     for texts, size, wanted in (
         ([[7, 7, 7, 7, 7]], 2, 3),
         ([[5, 6, 7], [5, 6, 8], [5]], 1, 4),
@@ -35,11 +33,11 @@ def check_pages(answer):
         ([[1, 1, 2, 2], [1, 1, 3, 3], [4, 4, 2, 2], [4, 4, 2, 2, 5]], 2, 6),
     ):
         n = answer(texts, size)
-        assert n == wanted, f"{texts} in blocks of {size}: {n}, wanted {wanted}"
+        assert n == wanted, f"{texts} in pages of {size}: {n}, wanted {wanted}"
 
-    # A text that another one goes on with, from a full block on, costs nothing.
+    # A text that another one goes on with, from a full page on, costs nothing.
     texts = [[i % 3 for i in range(n)] for n in (4, 8, 16)]
-    words = "a text whose blocks another has, too, costs nothing"
+    words = "a text whose pages another has, too, costs nothing"
     assert answer(texts, 4) == answer(texts[2:], 4) == 4, words
 
 

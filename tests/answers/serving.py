@@ -8,7 +8,7 @@ import torch
 from companion.course import checks
 
 
-def natural_blocks(n_shared, lengths, size):
+def natural_pages(n_shared, lengths, size):
     rest = sum(-(-(n - n_shared) // size) for n in lengths)
     return -(-n_shared // size) + rest
 
@@ -77,22 +77,22 @@ def integers(x):
     return (x / x.abs().amax(-1, keepdim=True) * 127).round()
 
 
-def right_blocks(n_shared, lengths, size):
-    """Every block by its number: shared ones are the same in all talks."""
-    blocks = set()
+def right_pages(n_shared, lengths, size):
+    """Every page by its number: shared ones are the same in all talks."""
+    pages = set()
     for talk, n in enumerate(lengths):
         for start in range(0, n, size):
             common = start + size <= n_shared
-            blocks.add((None if common else talk, start))
-    return len(blocks)
+            pages.add((None if common else talk, start))
+    return len(pages)
 
 
 def shared_too_far(n_shared, lengths, size):
-    blocks = set()
+    pages = set()
     for talk, n in enumerate(lengths):
         for start in range(0, n, size):
-            blocks.add((None if start < n_shared else talk, start))
-    return len(blocks)
+            pages.add((None if start < n_shared else talk, start))
+    return len(pages)
 
 
 def serve(least=1, together=False, again=True, skip_first=False, over=0):
@@ -180,16 +180,16 @@ def endless(admit, step, queue, n_rows):
         step([None] * n_rows)
 
 
-def ranged_blocks(n_shared, lengths, size):
+def ranged_pages(n_shared, lengths, size):
     full = n_shared // size
     return full + sum(len(range(full * size, n, size)) for n in lengths)
 
 
-def recursive_blocks(n_shared, lengths, size):
+def recursive_pages(n_shared, lengths, size):
     full = n_shared // size
     if not lengths:
         return full
-    return recursive_blocks(n_shared, lengths[1:], size) + -(-lengths[0] // size) - full
+    return recursive_pages(n_shared, lengths[1:], size) + -(-lengths[0] // size) - full
 
 
 def int8_in_place(x):
@@ -299,10 +299,10 @@ RIGHT = [
     (checks.int8, int8_in_place),
     (checks.int8, int8_by_numpy),
     (checks.int8, int8_held(-127, 127, 127)),
-    (checks.blocks_in_use, ranged_blocks),
-    (checks.blocks_in_use, recursive_blocks),
+    (checks.pages_in_use, ranged_pages),
+    (checks.pages_in_use, recursive_pages),
     (
-        checks.blocks_in_use,
+        checks.pages_in_use,
         lambda n, talks, size: (
             n // size + np.sum(np.ceil(np.array(talks) / size) - n // size)
         ),
@@ -312,9 +312,9 @@ RIGHT = [
     (checks.int8, right_int8),
     (checks.int8, vector_by_vector),
     (checks.int8, lambda x: right_int8(x.double())),
-    (checks.blocks_in_use, right_blocks),
-    (checks.blocks_in_use, lambda *case: torch.tensor(right_blocks(*case))),
-    (checks.blocks_in_use, lambda *case: float(right_blocks(*case))),
+    (checks.pages_in_use, right_pages),
+    (checks.pages_in_use, lambda *case: torch.tensor(right_pages(*case))),
+    (checks.pages_in_use, lambda *case: float(right_pages(*case))),
 ]
 WRONG = [
     (checks.schedule, never_none, "tokens for rows whose answer is complete"),
@@ -353,19 +353,19 @@ WRONG = [
     (checks.int8, not_assigned, "are made, but not used"),
     (checks.int8, from_lowest_to_highest, "a scale alone is asked for"),
     (
-        checks.blocks_in_use,
+        checks.pages_in_use,
         lambda n, talks, size: (
             n // size + sum(x // size + 1 - n // size for x in talks)
         ),
         "needs no further one",
     ),
     (
-        checks.blocks_in_use,
+        checks.pages_in_use,
         lambda n, talks, size: n / size + sum((x - n) / size for x in talks),
-        "a block is given out whole",
+        "a page is given out whole",
     ),
     (
-        checks.blocks_in_use,
+        checks.pages_in_use,
         lambda n, talks, size: sum(-(-x // size) for x in talks) / len(5),
         r"TypeError: object of type 'int' has no len\(\)$",
     ),
@@ -387,10 +387,10 @@ WRONG = [
     (checks.schedule, endless, "who is done"),
     (checks.schedule, in_another_order(lambda i, n: n), "out of turn"),
     (checks.schedule, in_another_order(lambda i, n: -i), "out of turn"),
-    (checks.blocks_in_use, natural_blocks, "its own copy of the block"),
+    (checks.pages_in_use, natural_pages, "its own copy of the page"),
     (
-        checks.blocks_in_use,
-        lambda n, lengths, size: right_blocks(n, [x + n for x in lengths], size),
+        checks.pages_in_use,
+        lambda n, lengths, size: right_pages(n, [x + n for x in lengths], size),
         "shared tokens included",
     ),
     (checks.int8, lambda x: right_int8(x, x.dtype), "no integer of 8 bits"),
@@ -412,25 +412,25 @@ WRONG = [
         "these are the integers: multiply by the",
     ),
     (checks.int8, lambda x: x.clone(), "nothing is rounded"),
-    (checks.blocks_in_use, shared_too_far, "writes its own tokens into it"),
+    (checks.pages_in_use, shared_too_far, "writes its own tokens into it"),
     (
-        checks.blocks_in_use,
+        checks.pages_in_use,
         lambda n, lengths, size: sum(-(-x // size) for x in lengths),
         "nothing is shared",
     ),
     (
-        checks.blocks_in_use,
-        lambda n, lengths, size: right_blocks(n, lengths, size) - n // size,
+        checks.pages_in_use,
+        lambda n, lengths, size: right_pages(n, lengths, size) - n // size,
         "in use, once",
     ),
     (
-        checks.blocks_in_use,
-        lambda n, lengths, size: right_blocks(n, [max(lengths)], size),
+        checks.pages_in_use,
+        lambda n, lengths, size: right_pages(n, [max(lengths)], size),
         "wanted",
     ),
     (
-        checks.blocks_in_use,
+        checks.pages_in_use,
         lambda n, talks, size: n // size + sum(-(-(x - n) // size) for x in talks),
-        "fill no block are missing",
+        "fill no page are missing",
     ),
 ]

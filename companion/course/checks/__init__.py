@@ -21,6 +21,6 @@ from .reward import (
     policy_gradient,
 )
 from .sampling import crossing, dart, ending, write
-from .serving import blocks_in_use, int8, schedule
+from .serving import int8, pages_in_use, schedule
 from .tokens import decode, pieces, windows
 from .training import adamw, best, clip, whole_split

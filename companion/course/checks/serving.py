@@ -12,8 +12,8 @@ from .watch import Watch
 from .words import describe, listed
 
 
-def blocks_in_use(answer: Callable) -> None:
-    """`answer(n_shared, lengths, size)`: blocks of talks that begin alike."""
+def pages_in_use(answer: Callable) -> None:
+    """`answer(n_shared, lengths, size)`: pages of talks that begin alike."""
 
     def right(n_shared: int, lengths: list[int], size: int) -> int:
         shared = n_shared // size
@@ -22,17 +22,17 @@ def blocks_in_use(answer: Callable) -> None:
     def nothing_shared(n_shared: int, lengths: list[int], size: int) -> int:
         return sum(-(-n // size) for n in lengths)
 
-    def rest_in_new_blocks(n_shared: int, lengths: list[int], size: int) -> int:
+    def rest_in_new_pages(n_shared: int, lengths: list[int], size: int) -> int:
         return -(-n_shared // size) + sum(-(-(n - n_shared) // size) for n in lengths)
 
     def lengths_of_the_rest(n_shared: int, lengths: list[int], size: int) -> int:
         return right(n_shared, [n + n_shared for n in lengths], size)
 
-    def last_block_shared_too(n_shared: int, lengths: list[int], size: int) -> int:
+    def last_page_shared_too(n_shared: int, lengths: list[int], size: int) -> int:
         shared = -(-n_shared // size)
         return shared + sum(-(-n // size) - shared for n in lengths)
 
-    def last_blocks_left_out(n_shared: int, lengths: list[int], size: int) -> int:
+    def last_pages_left_out(n_shared: int, lengths: list[int], size: int) -> int:
         shared = n_shared // size
         return shared + sum(n // size - shared for n in lengths)
 
@@ -43,7 +43,7 @@ def blocks_in_use(answer: Callable) -> None:
         shared = n_shared // size
         return shared + sum(n // size + 1 - shared for n in lengths)
 
-    def parts_of_blocks(n_shared: int, lengths: list[int], size: int) -> float:
+    def parts_of_pages(n_shared: int, lengths: list[int], size: int) -> float:
         shared = n_shared / size
         return shared + sum(n / size - shared for n in lengths)
 
@@ -59,29 +59,29 @@ def blocks_in_use(answer: Callable) -> None:
         (5, [5, 9], 4),
     ]
     mistakes = {
-        "nothing is shared: full blocks of shared tokens are there once": (
+        "nothing is shared: full pages of shared tokens are there once": (
             nothing_shared
         ),
-        "a talk goes on in its own copy of the block that is not full": (
-            rest_in_new_blocks
+        "a talk goes on in its own copy of the page that is not full": (
+            rest_in_new_pages
         ),
         "lengths are those of the whole talks, shared tokens included": (
             lengths_of_the_rest
         ),
-        "a block that is not full of shared tokens is shared: each talk writes its own"
-        " tokens into it": last_block_shared_too,
-        "the last block of a talk counts, however few tokens it holds": (
-            last_blocks_left_out
+        "a page that is not full of shared tokens is shared: each talk writes its own"
+        " tokens into it": last_page_shared_too,
+        "the last page of a talk counts, however few tokens it holds": (
+            last_pages_left_out
         ),
-        "shared tokens that fill no block are missing: each talk keeps its own": (
+        "shared tokens that fill no page are missing: each talk keeps its own": (
             rest_of_the_shared_lost
         ),
-        "a talk that fills its last block needs no further one: n // size + 1 is too"
+        "a talk that fills its last page needs no further one: n // size + 1 is too"
         " many there": one_more,
-        "a block is given out whole: round up": parts_of_blocks,
-        "the shared blocks are left out: they are in use, once": shared_left_out,
+        "a page is given out whole: round up": parts_of_pages,
+        "the shared pages are left out: they are in use, once": shared_left_out,
     }
-    praise = "blocks_in_use: full shared blocks once, all others for each talk"
+    praise = "pages_in_use: full shared pages once, all others for each talk"
     compare(answer, right, cases, mistakes, praise)
 
 
