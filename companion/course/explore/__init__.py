@@ -239,14 +239,17 @@ class Page:
         # Left, who attends to whom.
         _, (left, right) = plots.plt.subplots(1, 2, figsize=(10, 4.5))
         pieces = [decode([token]) for token in tokens[-24:]]
-        plots.plot_attention(weights[-24:, -24:], pieces, "The last block", left)
+        title = "Last block, mean of all heads"
+        plots.plot_attention(weights[-24:, -24:], pieces, title, left)
 
         # Right, what comes next. The bars stand at numbers, since two tokens may look
         # the same; a token's text is never a formula.
         right.barh(range(len(best)), chances[best].tolist())
         labels = [repr(decode([token])) for token in best.tolist()]
         right.set_yticks(range(len(best)), labels, parse_math=False)
-        alt = "A heat map of attention in the last block, and bars of what comes next."
+        alt = "A heat map of attention in the last block, the mean of its heads, for"
+        alt += " the last 24 tokens at most: weights on earlier ones are cut off."
+        alt += " Beside it, bars of what comes next."
         plots.finish("What comes next", "chance", alt=alt)
 
         path = self.path.as_posix()
