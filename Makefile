@@ -11,6 +11,8 @@ ifeq ($(filter /% ~% %:%,$(firstword $(COMPANION_CACHE))),)
 export COMPANION_CACHE := $(CURDIR)/$(COMPANION_CACHE)
 endif
 endif
+# Python compiles a module when it is first imported; pip takes 40 s for all of them.
+export PIP_COMPILE := 0
 # A project that was moved or copied installs its package anew.
 ifneq ($(shell cat $(VENV)/ready 2>/dev/null),$(CURDIR))
 $(shell rm -f $(VENV)/ready)
@@ -50,8 +52,8 @@ notebooks: data ## run the notebooks and store their outputs; ONE=05_training fo
 	$(PYTHON) tests/tools/execute.py $(if $(ONE),notebooks/$(ONE).ipynb,$(NOTEBOOKS))
 
 browser: export OMP_NUM_THREADS := 1
-browser: data ## run the notebooks in JupyterLab under Chromium, with screenshots
-	$(PYTHON) tests/tools/browser.py
+browser: data ## run the notebooks in JupyterLab under Chromium; seconds=30 for a part
+	$(PYTHON) tests/tools/browser.py $(if $(seconds),--seconds $(seconds))
 
 train: data ## train for ten minutes, and go on where it was stopped
 	$(PYTHON) -m companion train --recipe long

@@ -101,12 +101,11 @@ def test_there_are_twenty_and_ten_of_different_names():
     assert len({name_of(fault) for fault in ALL}) == 30
 
 
-@pytest.mark.parametrize("seed", [0, 1])
 @each_fault
-def test_each_fault_is_silent(fault, seed):
+def test_each_fault_is_silent(fault):
     """No error, right shapes, and a loss that falls."""
     machine = fault(d_vocab=11, context_length=8, d_model=16, n_heads=2)
-    run = machine.start(seed)
+    run = machine.start(0)
     losses = machine.go_on(run, a_text(machine), 200)
     assert all(loss == loss for loss in losses)
     assert sum(losses[-10:]) / 10 < sum(losses[:3]) / 3

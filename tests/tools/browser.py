@@ -1,9 +1,11 @@
 """Run notebooks as a reader does: `python tests/tools/browser.py [NOTEBOOK ...]`.
 
 JupyterLab runs each from top to bottom in Chromium. Pictures: build/browser/. Without
-a name it is all of them, and `make lab` must answer first.
+a name it is all of them, and `make lab` must answer first. With `--seconds N` a run is
+left after so long, and the cells that ran by then must be in order.
 """
 
+import argparse
 import json
 import os
 import re
@@ -19,6 +21,7 @@ import urllib.parse
 import urllib.request
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -27,7 +30,6 @@ from playwright.sync_api import Error, TimeoutError, sync_playwright
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "build" / "browser"
 START_SECONDS, RUN_SECONDS = 90, 1200
-LONGEST = "05_training"
 CHROMIUM = [
     *"chromium chromium-browser google-chrome chrome".split(),
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
@@ -54,11 +56,12 @@ NOTEBOOK = "jupyterapp.shell.currentWidget"
 OPENED = "window.jupyterapp?.shell.currentWidget?.context?.isReady"
 # Before the kernel has answered, running all cells does nothing, silently.
 CONNECTED = f"{NOTEBOOK}.sessionContext.session?.kernel?.info"
-RUN = f"""() => {{
+RUN = f"""seconds => {{
     const end = how => {{ window.end ??= how; }};
     {NOTEBOOK}.sessionContext.statusChanged.connect((_, status) =>
         /restarting|dead/.test(status) && end('the kernel died'));
     jupyterapp.commands.execute('notebook:run-all-cells').finally(() => end('done'));
+    if (seconds) setTimeout(() => end('left'), 1000 * seconds);
 }}"""
 CELLS = f"{NOTEBOOK}.content.model.sharedModel.toJSON().cells"
 TO_TOP = f"panel => {{ {NOTEBOOK}.content.activeCellIndex = 0; panel.scrollTo(0, 0); }}"
@@ -204,8 +207,11 @@ def photograph(page, name):
         panel.evaluate("panel => panel.scrollBy(0, panel.clientHeight - 60)")
 
 
-def judge(cells):
-    """Return how many code cells ran, and what went wrong in which."""
+def judge(cells, end):
+    """Return how many code cells ran, and what went wrong in which.
+
+    `end` is how the run ended; one that was left has cells that did not run.
+    """
     code = [c for c in cells if c["cell_type"] == "code" and c["source"].strip()]
     skipped, problems = [], []
     for number, cell in enumerate(code, 1):
@@ -216,14 +222,17 @@ def judge(cells):
         if errors and "raises-exception" not in cell["metadata"].get("tags", []):
             reason = "".join(errors[0]["evalue"].strip().splitlines()[:1])
             problems.append(f"{place}: {errors[0]['ename']}: {reason}")
-    if skipped:
+    if skipped and end != "left":
         more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
         problems.append(f"{skipped[0]}{more} did not run")
     return len(code) - len(skipped), problems
 
 
-def check(browser, address, path):
-    """Run one notebook, print its line, and return whether it is in order."""
+def check(browser, address, path, seconds):
+    """Run one notebook, print its line, and return whether it is in order.
+
+    Where `seconds` isn't None, the run is left after so long.
+    """
     name = path.stem
     for old in PICTURES.glob(f"{name}-[0-9][0-9].png"):
         old.unlink()
@@ -237,24 +246,24 @@ def check(browser, address, path):
         page.goto(where, timeout=1000 * START_SECONDS)
         wait(page, START_SECONDS, OPENED, "the notebook did not open")
         wait(page, START_SECONDS, CONNECTED, "the kernel did not answer")
-        page.evaluate(RUN)
+        page.evaluate(RUN, seconds)
         try:
             wait(page, RUN_SECONDS, "window.end", "the run did not end")
-            end = page.evaluate("window.end")
-            problems += [end] if end != "done" else []
         finally:
-            n_run, wrong = judge(page.evaluate(CELLS))
+            end = page.evaluate("window.end")
+            n_run, wrong = judge(page.evaluate(CELLS), end)
             problems += wrong
+        problems += [] if end in ("done", "left") else [end]
+        # A kernel that still runs would slow down the next notebook.
+        wait(page, 30, SHUT_DOWN, "the kernel did not stop")
         photograph(page, name)
     except Error as error:
         problems.append(error.message.splitlines()[0])
         with suppress(Error):
             page.screenshot(path=PICTURES / f"{name}-01.png")
     verdict = " ".join("; ".join(problems).split()) or "ok"
-    seconds = time.monotonic() - started
-    print(f"{name}: {n_run} code cells, {seconds:.1f} s, {verdict}", flush=True)
-    with suppress(Error):  # a kernel left behind would slow down the next notebook
-        wait(page, 30, SHUT_DOWN, "the kernel did not stop")
+    took = time.monotonic() - started
+    print(f"{name}: {n_run} code cells, {took:.1f} s, {verdict}", flush=True)
     page.close()
     return verdict == "ok"
 
@@ -272,7 +281,7 @@ def chromium():
         browser.close()
 
 
-def check_alone(path):
+def check_alone(path, seconds):
     """`check` in a browser and a JupyterLab of its own."""
     # Being terminated must unwind the stack too, or the server would live on.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -281,23 +290,27 @@ def check_alone(path):
         copies.mkdir()
         copy_blank(path, copies)
         with jupyterlab(Path(folder)) as address, chromium() as browser:
-            return check(browser, address, path)
+            return check(browser, address, path, seconds)
 
 
 def main(arguments):
     """Check the notebooks named, or all of the course; return the exit status."""
-    paths = [Path(a) for a in arguments] or sorted(ROOT.glob("notebooks/*.ipynb"))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("notebooks", nargs="*", type=Path)
+    parser.add_argument("--seconds", type=float)
+    options = parser.parse_args(arguments)
+    paths = options.notebooks or sorted(ROOT.glob("notebooks/*.ipynb"))
     missing = [str(path) for path in paths if not path.is_file()]
     if missing or not paths:
         sys.exit(f"no such notebook: {' '.join(missing) or 'notebooks/*.ipynb'}")
     PICTURES.mkdir(parents=True, exist_ok=True)
-    if not arguments:
+    if not options.notebooks:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             serves(Path(folder))
-    # Two at a time. The longest of all is first, then the later and mostly longer ones.
-    paths = sorted(paths, key=lambda path: (path.stem == LONGEST, path.name))
+    # Two at a time; the later chapters take longer, and begin.
+    act = partial(check_alone, seconds=options.seconds)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        good = [*pool.map(check_alone, reversed(paths))]
+        good = [*pool.map(act, reversed(paths))]
     return 0 if all(good) else 1
 
 

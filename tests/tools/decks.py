@@ -3,7 +3,7 @@
 from io import BytesIO
 
 import numpy as np
-from browser import ROOT
+from browser import ROOT, chromium
 from matplotlib.image import imread
 from visit import FACTS, accessible, differs, expected, reported, sound, visitor
 
@@ -87,7 +87,7 @@ def read_slides(base) -> list[str]:
     """What is wrong with every deck, on a screen of 1280 by 720."""
     problems, heard = [], []
     paths = sorted(ROOT.glob("notebooks/*.ipynb"))
-    with visitor(base, heard, viewport=SIZE) as page:
+    with chromium() as browser, visitor(browser, base, heard, viewport=SIZE) as page:
         for path in paths:
             with reported(heard):
                 page.goto(f"{base}slides/{path.stem}.html")

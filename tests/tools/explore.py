@@ -9,10 +9,10 @@ import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import torch
+from browser import chromium
 from torch import Tensor
 from visit import accessible, reported, visitor
 
@@ -110,9 +110,9 @@ def compare(page, model, texts, silent=()) -> list[str]:
     return wrong
 
 
-def numbers(page, config, n_texts=20) -> list[str]:
-    """Logits and weights of 64 characters are PyTorch's."""
-    texts = random_tokens(n_texts, 64, d_vocab=SMALL.d_vocab)
+def numbers(page, config) -> list[str]:
+    """Logits and weights of two texts of 64 characters are PyTorch's."""
+    texts = random_tokens(2, 64, d_vocab=SMALL.d_vocab)
     texts[0] = torch.tensor(ALPHABET.encode(TEXT))
     return compare(page, rounded(config), texts)
 
@@ -150,7 +150,7 @@ def cuts(page, _) -> list[str]:
     return wrong
 
 
-def pairs(folder) -> list[str]:
+def pairs(browser) -> list[str]:
     """Byte-pair encoding cuts a text as the package does, and puts it together."""
     tokenizer = BPETokenizer.train(tiny_shakespeare()[:20_000], 400)
     model = GPT(replace(SMALL, d_vocab=tokenizer.d_vocab, n_layers=1), seeded())
@@ -161,7 +161,7 @@ def pairs(folder) -> list[str]:
         "etaoinshrdlu" * 700,
     ]
     wrong = []
-    with opened(folder, [], written(model, tokenizer, TEXT)) as page:
+    with opened(browser, [], written(model, tokenizer, TEXT)) as page:
         for text in texts:
             tokens = tokenizer.encode(text)
             encoded = page.evaluate(ENCODED, text)
@@ -259,21 +259,21 @@ def swap(*pairs):
 
 ROTARY, LEARNED, GROUPED = list(MODELS.values())[:3]
 FAULTS = {
-    "neighbours are paired": (partial(numbers, n_texts=2), ROTARY, swap(
+    "neighbours are paired": (numbers, ROTARY, swap(
         ("x[i + half]", "x[i ^ 1]"))),
-    "no scale": (partial(numbers, n_texts=2), ROTARY, swap(
+    "no scale": (numbers, ROTARY, swap(
         ("p / Math.sqrt(query.length)", "p"))),
-    "no root": (partial(numbers, n_texts=2), LEARNED, swap(
+    "no root": (numbers, LEARNED, swap(
         ("p / Math.sqrt(query.length)", "p / query.length"))),
-    "another eps": (partial(numbers, n_texts=2), LEARNED, swap(
+    "another eps": (numbers, LEARNED, swap(
         ('"eps": 1e-05', '"eps": 1e-02'))),
-    "no mean": (partial(numbers, n_texts=2), LEARNED, swap(
+    "no mean": (numbers, LEARNED, swap(
         ("x.map(a => a - mean)", "x"))),
-    "the tanh's GELU": (partial(numbers, n_texts=2), LEARNED, swap(
+    "the tanh's GELU": (numbers, LEARNED, swap(
         ('"activation": "gelu"', '"activation": "gelu_tanh"'))),
-    "heads of keys alternate": (partial(numbers, n_texts=2), GROUPED, swap(
+    "heads of keys alternate": (numbers, GROUPED, swap(
         ("Math.floor(h * keys.length / config.n_heads)", "h % keys.length"))),
-    "the wrong gate": (partial(numbers, n_texts=2), GROUPED, swap(
+    "the wrong gate": (numbers, GROUPED, swap(
         ("activation(gate) * plain[i]", "gate * activation(plain[i])"))),
     "the head's weights are cut": (silence, ROTARY, swap(
         ("t && !is_silent(h)", "t - is_silent(h)"))),
@@ -292,21 +292,21 @@ FAULTS = {
     "heads without a keyboard": (keyboard, ROTARY, swap(
         ("<button data-head", '<button tabindex="-1" data-head'))),
 }  # fmt: skip
-CHECKS = [(numbers, config) for config in (ROTARY, LEARNED, GROUPED)]
-CHECKS += [(partial(numbers, n_texts=4), x) for x in [*MODELS.values()][3:]]
+CHECKS = [(numbers, config) for config in MODELS.values()]
 CHECKS += [(check, ROTARY) for check in (cuts, words, looks, keyboard)]
 CHECKS += [(silence, config) for config in (ROTARY, LEARNED, GROUPED)]
 
 
 @contextmanager
-def opened(folder, heard, html, scheme="light"):
+def opened(browser, heard, html, scheme="light"):
     """The page in a browser that has no network, at 1280 pixels."""
-    path = Path(folder) / "explore.html"
-    path.write_text(html, "utf-8")
-    size = {"width": 1280, "height": 900}
-    with visitor(path.as_uri(), heard, color_scheme=scheme, viewport=size) as page:
-        page.goto(path.as_uri())
-        yield page
+    how = {"color_scheme": scheme, "viewport": {"width": 1280, "height": 900}}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "explore.html"
+        path.write_text(html, "utf-8")
+        with visitor(browser, path.as_uri(), heard, **how) as page:
+            page.goto(path.as_uri())
+            yield page
 
 
 def wounded(html: str) -> dict[str, str]:
@@ -320,21 +320,21 @@ def wounded(html: str) -> dict[str, str]:
     }
 
 
-def tried(folder, name, check, config, change=lambda html: html, scheme="light"):
+def tried(browser, name, check, config, change=lambda html: html, scheme="light"):
     """What a check says of a page, and what the browser says."""
     heard = []
     html = change(written(rounded(config), ALPHABET, TEXT))
     if check is damaged:
         html = wounded(html)["changed"]
-    with opened(folder, heard, html, scheme) as page, reported(heard):
+    with opened(browser, heard, html, scheme) as page, reported(heard):
         heard += check(page, config)
     return [f"{name}: {words}" for words in heard]
 
 
-def key_strokes(folder) -> None:
+def key_strokes(browser) -> None:
     """Print how long a key stroke takes with a model as large as chapter 05's."""
     model = rounded(replace(ROTARY, d_model=128, n_layers=4))
-    with opened(folder, [], written(model, ALPHABET, TEXT)) as page:
+    with opened(browser, [], written(model, ALPHABET, TEXT)) as page:
         for where, text in (
             ("first", "'a' + text.slice(1)"),
             ("last", "text.slice(0, -1) + 'z'"),
@@ -351,24 +351,23 @@ def main() -> int:
     started = time.monotonic()
     problems = []
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
+    with chromium() as browser:
         for check, config in CHECKS:
-            name = getattr(check, "__name__", "numbers")
-            print(f"{name}: {config}", flush=True)
-            problems += tried(folder, name, check, config)
-        problems += tried(folder, "looks, dark", looks, ROTARY, scheme="dark")
-        problems += pairs(folder)
+            print(f"{check.__name__}: {config}", flush=True)
+            problems += tried(browser, check.__name__, check, config)
+        problems += tried(browser, "looks, dark", looks, ROTARY, scheme="dark")
+        problems += pairs(browser)
         html = written(rounded(ROTARY), ALPHABET, TEXT)
         for name, broken in wounded(html).items():
-            with opened(folder, [], broken) as page:
+            with opened(browser, [], broken) as page:
                 problems += [f"{name}: {words}" for words in damaged(page, ROTARY)]
         for name, (check, config, change) in FAULTS.items():
-            found = tried(folder, name, check, config, change)
+            found = tried(browser, name, check, config, change)
             first = found[0] if found else "-"
             print(f"fault: {name}: {first[:90]}", flush=True)
             if not found:
                 problems.append(f"no check has found: {name}")
-        key_strokes(folder)
+        key_strokes(browser)
     print(*problems, sep="\n", end="\n" * bool(problems))
     print(f"{len(problems)} problems, {time.monotonic() - started:.0f} s")
     return 1 if problems else 0

@@ -17,13 +17,19 @@ from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
-from browser import ROOT
+from browser import ROOT, chromium
 from decks import read_slides
 from playwright.sync_api import Error
 from visit import FACTS, READY, accessible, differs, expected, reported, sound, visitor
 
 SITE = ROOT / "build" / "site"
-WITH_CODE = ("notebooks/01_attention.html", "_modules/companion/attention.html")
+# Pages of these are many and alike, but for the code.
+ALIKE = ("_modules/", "reference/")
+WITH_CODE = (
+    "notebooks/01_attention.html",
+    "_modules/companion/model/attention.html",
+    "reference/companion.model.attention.html",
+)
 SCREEN, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 800}
 REPOSITORY = os.environ.get("REPOSITORY", "")
 
@@ -81,7 +87,8 @@ def read_page(page, name, scheme) -> tuple[dict, list[str]]:
     facts = page.evaluate(FACTS)
     rules = ["color-contrast"] if scheme == "dark" else None
     wrong = differs(facts, {"theme": scheme})
-    wrong += accessible(page, rules, code=name in WITH_CODE)
+    if not name.startswith(ALIKE[0]) or name in WITH_CODE:
+        wrong += accessible(page, rules, code=name in WITH_CODE)
     if scheme == "light":
         wrong += sound(facts) + narrow(page)
     path = ROOT / Path(name).with_suffix(".ipynb")
@@ -91,14 +98,17 @@ def read_page(page, name, scheme) -> tuple[dict, list[str]]:
 
 
 def read_site(base, scheme) -> list[str]:
-    """What is wrong with every page, in light or in dark."""
+    """What is wrong with every page, in light or in dark; there without those alike."""
     problems = []
     heard = []
     pages = {}
     names = [path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html")]
     apart = ("_static/", "slides/", "explore.html")  # read by other tools
     names = [name for name in names if not name.startswith(apart)]
-    with visitor(base, heard, color_scheme=scheme, viewport=SCREEN) as page:
+    if scheme == "dark":
+        names = [n for n in names if not n.startswith(ALIKE) or n in WITH_CODE]
+    how = {"color_scheme": scheme, "viewport": SCREEN}
+    with chromium() as browser, visitor(browser, base, heard, **how) as page:
         for name in sorted(names):
             with reported(heard):
                 page.goto(base + name)

@@ -4,7 +4,6 @@ from contextlib import contextmanager
 
 import nbformat
 from axe_playwright_python.sync_playwright import Axe
-from browser import chromium
 from playwright.sync_api import Error
 
 # What axe finds in the theme's, Sphinx's and reveal.js's parts: rule and tag.
@@ -42,7 +41,7 @@ FACTS = r"""() => {
 
 
 @contextmanager
-def visitor(base, heard, **how):
+def visitor(browser, base, heard, **how):
     """A page whose errors, and whose requests to elsewhere, are added to `heard`."""
 
     def only_here(route):
@@ -51,16 +50,16 @@ def visitor(base, heard, **how):
         heard.append(f"asks for {route.request.url}")
         return route.abort()
 
-    with chromium() as browser:
-        context = browser.new_context(reduced_motion="reduce", **how)
-        context.route("**/*", only_here)
-        page = context.new_page()
-        page.on(
-            "console",
-            lambda m: m.type == "error" and heard.append(f"{m.text} {m.location}"),
-        )
-        page.on("pageerror", lambda error: heard.append(f"page error: {error}"))
-        yield page
+    context = browser.new_context(reduced_motion="reduce", **how)
+    context.route("**/*", only_here)
+    page = context.new_page()
+    page.on(
+        "console",
+        lambda m: m.type == "error" and heard.append(f"{m.text} {m.location}"),
+    )
+    page.on("pageerror", lambda error: heard.append(f"page error: {error}"))
+    yield page
+    context.close()
 
 
 @contextmanager
