@@ -105,6 +105,7 @@ def read_site(base, scheme) -> list[str]:
     names = [path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html")]
     apart = ("_static/", "slides/", "explore.html")  # read by other tools
     names = [name for name in names if not name.startswith(apart)]
+    problems += [f"{name} is not there" for name in {*WITH_CODE} - {*names}]
     if scheme == "dark":
         names = [n for n in names if not n.startswith(ALIKE) or n in WITH_CODE]
     how = {"color_scheme": scheme, "viewport": SCREEN}
