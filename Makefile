@@ -11,8 +11,6 @@ ifeq ($(filter /% ~% %:%,$(firstword $(COMPANION_CACHE))),)
 export COMPANION_CACHE := $(CURDIR)/$(COMPANION_CACHE)
 endif
 endif
-# Python compiles a module when it is first imported; pip takes 40 s for all of them.
-export PIP_COMPILE := 0
 # A project that was moved or copied installs its package anew.
 ifneq ($(shell cat $(VENV)/ready 2>/dev/null),$(CURDIR))
 $(shell rm -f $(VENV)/ready)
