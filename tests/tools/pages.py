@@ -23,8 +23,8 @@ from playwright.sync_api import Error
 from visit import FACTS, READY, accessible, differs, expected, reported, sound, visitor
 
 SITE = ROOT / "build" / "site"
-# Pages of these are many and alike, but for the code.
-ALIKE = ("_modules/", "reference/")
+# Many pages that are alike, but for the code.
+SOURCES, REFERENCE = "_modules/", "reference/"
 WITH_CODE = (
     "notebooks/01_attention.html",
     "_modules/companion/model/attention.html",
@@ -87,7 +87,7 @@ def read_page(page, name, scheme) -> tuple[dict, list[str]]:
     facts = page.evaluate(FACTS)
     rules = ["color-contrast"] if scheme == "dark" else None
     wrong = differs(facts, {"theme": scheme})
-    if not name.startswith(ALIKE[0]) or name in WITH_CODE:
+    if not name.startswith(SOURCES) or name in WITH_CODE:
         wrong += accessible(page, rules, code=name in WITH_CODE)
     if scheme == "light":
         wrong += sound(facts) + narrow(page)
@@ -107,7 +107,8 @@ def read_site(base, scheme) -> list[str]:
     names = [name for name in names if not name.startswith(apart)]
     problems += [f"{name} is not there" for name in {*WITH_CODE} - {*names}]
     if scheme == "dark":
-        names = [n for n in names if not n.startswith(ALIKE) or n in WITH_CODE]
+        alike = (SOURCES, REFERENCE)
+        names = [n for n in names if not n.startswith(alike) or n in WITH_CODE]
     how = {"color_scheme": scheme, "viewport": SCREEN}
     with chromium() as browser, visitor(browser, base, heard, **how) as page:
         for name in sorted(names):
