@@ -2,7 +2,8 @@
 
 JupyterLab runs each from top to bottom in Chromium. Pictures: build/browser/. Without
 a name it is all of them, and `make lab` must answer first. With `--seconds N` a run is
-left after so long, and the cells that ran by then must be in order.
+left after so long, the cells that ran by then must be in order, and there is but one
+picture.
 """
 
 import argparse
@@ -195,11 +196,11 @@ def wait(page, seconds, condition, complaint):
         raise Error(f"{complaint} within {seconds} s") from None
 
 
-def photograph(page, name):
-    """Save the whole notebook, a screen at a time: NAME-01.png, NAME-02.png, ..."""
+def photograph(page, name, n_screens):
+    """Save the notebook, a screen at a time: NAME-01.png, NAME-02.png, ..."""
     panel = page.locator(".jp-NotebookPanel .jp-WindowedPanel-outer")
     panel.evaluate(TO_TOP)
-    for number in range(1, 100):
+    for number in range(1, n_screens + 1):
         page.wait_for_timeout(400)  # a cell is drawn only when it comes into view
         page.screenshot(path=PICTURES / f"{name}-{number:02}.png")
         if panel.evaluate(AT_END):
@@ -256,7 +257,7 @@ def check(browser, address, path, seconds):
         problems += [] if end in ("done", "left") else [end]
         with suppress(Error):  # a kernel that runs on would slow down the other chapter
             wait(page, 30, SHUT_DOWN, "the kernel did not stop")
-        photograph(page, name)
+        photograph(page, name, n_screens=100 if seconds is None else 1)
     except Error as error:
         problems.append(error.message.splitlines()[0])
         with suppress(Error):
@@ -281,16 +282,18 @@ def chromium():
         browser.close()
 
 
-def check_alone(path, seconds):
-    """`check` in a browser and a JupyterLab of its own."""
+def check_some(paths, seconds):
+    """`check` one after the other, in one browser; return whether all are in order."""
     # Being terminated must unwind the stack too, or the server would live on.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         copies = Path(folder, "notebooks")
         copies.mkdir()
-        copy_blank(path, copies)
+        for path in paths:
+            copy_blank(path, copies)
         with jupyterlab(Path(folder)) as address, chromium() as browser:
-            return check(browser, address, path, seconds)
+            good = [check(browser, address, path, seconds) for path in paths]
+    return all(good)
 
 
 def main(arguments):
@@ -307,10 +310,11 @@ def main(arguments):
     if not options.notebooks:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             serves(Path(folder))
-    # Two at a time; the later chapters take longer, and begin.
-    act = partial(check_alone, seconds=options.seconds)
+    # Two at a time.
+    act = partial(check_some, seconds=options.seconds)
+    halves = [half for half in (paths[::2], paths[1::2]) if half]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        good = [*pool.map(act, reversed(paths))]
+        good = [*pool.map(act, halves)]
     return 0 if all(good) else 1
 
 

@@ -23,8 +23,8 @@ from playwright.sync_api import Error
 from visit import FACTS, READY, accessible, differs, expected, reported, sound, visitor
 
 SITE = ROOT / "build" / "site"
-# Many pages that are alike, but for the code.
-SOURCES, REFERENCE = "_modules/", "reference/"
+# Many pages of two kinds, each kind alike but for the code; one of each stands for all.
+ALIKE = ("_modules/", "reference/")
 WITH_CODE = (
     "notebooks/01_attention.html",
     "_modules/companion/model/attention.html",
@@ -32,6 +32,11 @@ WITH_CODE = (
 )
 SCREEN, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 800}
 REPOSITORY = os.environ.get("REPOSITORY", "")
+
+
+def stands_for_itself(name) -> bool:
+    """Whether a page is looked at with axe, and in the dark."""
+    return not name.startswith(ALIKE) or name in WITH_CODE
 
 
 def launches(name, links) -> list[str]:
@@ -87,7 +92,7 @@ def read_page(page, name, scheme) -> tuple[dict, list[str]]:
     facts = page.evaluate(FACTS)
     rules = ["color-contrast"] if scheme == "dark" else None
     wrong = differs(facts, {"theme": scheme})
-    if not name.startswith(SOURCES) or name in WITH_CODE:
+    if stands_for_itself(name):
         wrong += accessible(page, rules, code=name in WITH_CODE)
     if scheme == "light":
         wrong += sound(facts) + narrow(page)
@@ -98,7 +103,7 @@ def read_page(page, name, scheme) -> tuple[dict, list[str]]:
 
 
 def read_site(base, scheme) -> list[str]:
-    """What is wrong with every page, in light or in dark; there without those alike."""
+    """What is wrong with every page, in light or in dark."""
     problems = []
     heard = []
     pages = {}
@@ -107,8 +112,7 @@ def read_site(base, scheme) -> list[str]:
     names = [name for name in names if not name.startswith(apart)]
     problems += [f"{name} is not there" for name in {*WITH_CODE} - {*names}]
     if scheme == "dark":
-        alike = (SOURCES, REFERENCE)
-        names = [n for n in names if not n.startswith(alike) or n in WITH_CODE]
+        names = [name for name in names if stands_for_itself(name)]
     how = {"color_scheme": scheme, "viewport": SCREEN}
     with chromium() as browser, visitor(browser, base, heard, **how) as page:
         for name in sorted(names):
