@@ -310,7 +310,7 @@ def main(arguments):
     if not options.notebooks:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             serves(Path(folder))
-    # Two at a time.
+    # Two at a time; early and late chapters are in each half.
     act = partial(check_some, seconds=options.seconds)
     halves = [half for half in (paths[::2], paths[1::2]) if half]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:

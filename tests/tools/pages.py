@@ -34,7 +34,7 @@ SCREEN, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 800}
 REPOSITORY = os.environ.get("REPOSITORY", "")
 
 
-def stands_for_itself(name) -> bool:
+def stands_alone(name) -> bool:
     """Whether a page is looked at with axe, and in the dark."""
     return not name.startswith(ALIKE) or name in WITH_CODE
 
@@ -92,7 +92,7 @@ def read_page(page, name, scheme) -> tuple[dict, list[str]]:
     facts = page.evaluate(FACTS)
     rules = ["color-contrast"] if scheme == "dark" else None
     wrong = differs(facts, {"theme": scheme})
-    if stands_for_itself(name):
+    if stands_alone(name):
         wrong += accessible(page, rules, code=name in WITH_CODE)
     if scheme == "light":
         wrong += sound(facts) + narrow(page)
@@ -103,7 +103,7 @@ def read_page(page, name, scheme) -> tuple[dict, list[str]]:
 
 
 def read_site(base, scheme) -> list[str]:
-    """What is wrong with every page, in light or in dark."""
+    """What is wrong with every page, or in dark with those that stand alone."""
     problems = []
     heard = []
     pages = {}
@@ -112,7 +112,7 @@ def read_site(base, scheme) -> list[str]:
     names = [name for name in names if not name.startswith(apart)]
     problems += [f"{name} is not there" for name in {*WITH_CODE} - {*names}]
     if scheme == "dark":
-        names = [name for name in names if stands_for_itself(name)]
+        names = [name for name in names if stands_alone(name)]
     how = {"color_scheme": scheme, "viewport": SCREEN}
     with chromium() as browser, visitor(browser, base, heard, **how) as page:
         for name in sorted(names):
