@@ -144,7 +144,7 @@ def encode_lines(
 class AtPlaces(nn.Module):
     """A GPT that gives the logits after chosen places alone, for the training's loop.
 
-    Tokens (b t) and places (n b) -> logits (n b v).
+    Tokens (b t) and places (b n) -> logits (b n v).
     """
 
     def __init__(self, model: GPT):
@@ -181,7 +181,7 @@ def judge(model: GPT, talks: list[Encoded], batch: int, device: str) -> Judgemen
             sums.append(next_token_loss(logits, targets).item() * int(counts.sum()))
             n_tokens += int(counts.sum())
             is_given = (logits.argmax(-1) == targets) | ~counts
-            n_exact += int(is_given.all(0).sum())
+            n_exact += int(is_given.all(1).sum())
     return Judgement(math.fsum(sums) / n_tokens, n_exact)
 
 

@@ -3,11 +3,11 @@
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..inputs import check_between, check_tensor, check_whole
 from ..model.cache import Cache
-from ..model.gpt import evaluating
+from ..model.gpt import LanguageModel, evaluating
 from .sampling import check_prompt
 
 
@@ -39,7 +39,7 @@ def expand_beams(
 
 
 def beam_search(
-    model: nn.Module,
+    model: LanguageModel,
     prompt: Tensor,
     n_beams: int,
     n_new: int,

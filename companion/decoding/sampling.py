@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..device import at_least_float32
 from ..inputs import check_between, check_tensor, check_whole, shown
 from ..model.cache import Cache
-from ..model.gpt import evaluating
+from ..model.gpt import LanguageModel, evaluating
 from ..model.serving_caches import RaggedCache
 
 
@@ -141,8 +141,24 @@ def check_prompt(prompt: Tensor, n_new: int, window: int | None) -> None:
         raise ValueError(f"{n} and {n_new} tokens exceed the context_length ({window})")
 
 
+def prefill(
+    model: LanguageModel, prompts: list[Tensor], n_new: int
+) -> tuple[RaggedCache, Tensor]:
+    """Reads prompts (t) of different lengths in one pass, padded at the end.
+
+    Returns a cache that holds them without their padding, with room for `n_new` tokens
+    more, and the logits (b v) after each prompt. Chapter 10.
+    """
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    tokens = nn.utils.rnn.pad_sequence(prompts, batch_first=True)
+    cache = RaggedCache(tokens.shape[1] + n_new, len(prompts))
+    logits = model(tokens, cache, last=lengths - 1)
+    cache.truncate(lengths)
+    return cache, logits
+
+
 def generate(
-    model: nn.Module,
+    model: LanguageModel,
     prompt: Tensor | list[Tensor],
     n_new: int,
     *,
@@ -168,28 +184,26 @@ def generate(
     # Inference mode decodes a small model 6 to 10% faster than `no_grad`, but what is
     # made in it takes no part in a training: not for the cache of a caller, who may
     # train on. That cache also says by itself how far the model sees.
+    window = None
+    without_gradients: Callable[[], AbstractContextManager[object]] = torch.no_grad
     if cache is None:
         window = model.config.context_length
         without_gradients = torch.inference_mode
-    else:
-        window = None
-        without_gradients = torch.no_grad
 
-    lengths = None
+    prompts = None
     if isinstance(prompt, list):
         if not prompt or cache is not None or not use_cache:
             raise ValueError("a list of prompts must hold one, and brings its cache")
         for single in prompt:
             check_tensor("integers", "t", prompt=single)
             check_prompt(single, n_new, window)
-        tokens = nn.utils.rnn.pad_sequence(prompt, batch_first=True)
-        lengths = torch.tensor([len(single) for single in prompt])
-        cache = RaggedCache(tokens.shape[1] + n_new, len(prompt))
+        prompts = prompt
+        tokens = prompt[0].new_empty(len(prompt), 0)  # `prefill` reads the prompts
     else:
         # One text may outgrow the window, which then slides; a ragged batch can't.
         check_prompt(prompt, 0, window)
         tokens = prompt if prompt.dim() == 2 else prompt[None]
-        if use_cache and cache is None:
+        if use_cache and window is not None:
             cache = model.new_cache(min(window, tokens.shape[1] + n_new))
 
     written = decode(
@@ -201,7 +215,7 @@ def generate(
         end=end,
         window=window,
         without_gradients=without_gradients,
-        lengths=lengths,
+        prompts=prompts,
     )
     if isinstance(prompt, Tensor) and prompt.dim() == 1:
         return (new[0] for new in written)
@@ -209,7 +223,7 @@ def generate(
 
 
 def decode(
-    model: nn.Module,
+    model: LanguageModel,
     tokens: Tensor,
     cache: Cache | None,
     *,
@@ -218,33 +232,28 @@ def decode(
     end: int | None,
     window: int | None,
     without_gradients: Callable[[], AbstractContextManager],
-    lengths: Tensor | None = None,
+    prompts: list[Tensor] | None = None,
 ) -> Iterator[Tensor]:
     """Runs the loop of `generate` after tokens (b t). Returns the next ones, each (b).
 
     Each step takes the logits after the last token of every stream, chooses a token by
     them and joins it on. The model sees the last `window` tokens; None: what the cache
-    lets it see. Prompts that were padded at the end to one length have their own
-    `lengths` (b).
+    lets it see. `prompts` of different lengths (t) come before all tokens.
     """
     ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
     unread = tokens
-    last = -1 if lengths is None else lengths - 1
 
     for _ in range(n_new):
         with evaluating(model), without_gradients():
             # What the cache holds need not be read again.
             is_beyond_cache = window is not None and tokens.shape[1] > window
-            if cache is None or is_beyond_cache:
+            if prompts is not None:
+                cache, logits = prefill(model, prompts, n_new)
+                prompts = None
+            elif cache is None or is_beyond_cache:
                 logits = model(tokens[:, -window:], last=-1)
             else:
-                logits = model(unread, cache, last=last)
-
-            # The padding is forgotten once the prompts are read.
-            if lengths is not None:
-                cache.truncate(lengths)
-                lengths = None
-                last = -1
+                logits = model(unread, cache, last=-1)
             new = choose(logits)
 
         new = new.clone()  # an ordinary tensor, not one of inference mode

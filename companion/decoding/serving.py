@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..inputs import check_tensor, check_whole
 from ..interrupts import deferred_interrupts
-from ..model.gpt import evaluating
+from ..model.gpt import LanguageModel, check_tokens, evaluating
 from ..model.serving_caches import RaggedCache
 from .sampling import check_prompt, greedy
 
@@ -67,7 +67,7 @@ class Server:
     a capacity beyond learned positions. Yu et al. 2022, section 3.
     """
 
-    def __init__(self, model: nn.Module, n_rows: int, capacity: int | None = None):
+    def __init__(self, model: LanguageModel, n_rows: int, capacity: int | None = None):
         window = model.config.context_length
         self.capacity = window if capacity is None else capacity
         check_whole(n_rows=n_rows, capacity=self.capacity)
@@ -92,13 +92,7 @@ class Server:
         try:
             check_tensor("integers", "t", prompt=request.prompt)
             check_prompt(request.prompt, request.n_new, self.capacity)
-            text = self._text(request)
-            d_vocab = self.model.config.d_vocab
-            if text.min() < 0 or text.max() >= d_vocab:
-                raise ValueError(
-                    f"tokens run from {text.min()} to {text.max()}; the vocabulary is"
-                    f" 0 to {d_vocab - 1}"
-                )
+            check_tokens(self._text(request)[None], self.model.config.d_vocab)
         except ValueError as error:
             request.error = error
         else:
@@ -111,7 +105,7 @@ class Server:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Makes one pass for all rows in use; then free ones take from the queue.
+        """Makes a pass for all rows in use, as planned; free ones take from the queue.
 
         Raises what the model and Ctrl-C raise; the step may then be made again.
         """
@@ -119,7 +113,9 @@ class Server:
             self._free_rows()  # an interrupted step may not have come to it
             active = [row for row, request in enumerate(self.rows) if request]
             if active:
-                logits = self._next_logits()
+                tokens, lengths = self._plan()
+                self.cache.truncate(lengths)
+                logits = self.model(tokens, self.cache, last=-1)
                 self._choose_tokens(active, logits[active])
 
             for row in range(len(self.rows)):
@@ -143,25 +139,24 @@ class Server:
             if request and request.done:
                 self.rows[row] = None
 
-    def _next_logits(self) -> Tensor:
-        """Returns the logits (b v) after the last token of every row's text.
+    def _plan(self) -> tuple[Tensor, Tensor]:
+        """Plans a pass. Returns the token that each row reads, (b 1), and lengths (b).
 
-        For the pass the cache must hold what comes before that token. It holds more if
-        a step was interrupted after its pass, or if the row is free and begins anew.
+        So much of each row's text, all before that token, the cache must hold for the
+        pass. It holds more if a step was interrupted after its pass, or if the row is
+        free and begins anew.
         """
-        lengths = []
         tokens = []
+        lengths = []
         for request in self.rows:
             if request is None:
-                lengths.append(0)
                 tokens.append([0])  # any token: nobody reads its logits
+                lengths.append(0)
             else:
-                lengths.append(len(request.prompt) + len(request.written) - 1)
                 tokens.append([request.last])
-
-        self.cache.truncate(torch.tensor(lengths))
+                lengths.append(len(request.prompt) + len(request.written) - 1)
         device = next(self.model.parameters()).device
-        return self.model(torch.tensor(tokens, device=device), self.cache, last=-1)
+        return torch.tensor(tokens, device=device), torch.tensor(lengths)
 
     def _admit(self, row: int) -> None:
         """Reads the text of the first request in the queue and gives it a row.

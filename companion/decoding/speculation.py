@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..device import at_least_float32
 from ..inputs import check_tensor, check_whole
-from ..model.gpt import evaluating
+from ..model.gpt import LanguageModel, evaluating
 from ..model.serving_caches import RaggedCache
 from .sampling import check_prompt, greedy, sample
 
@@ -89,7 +89,7 @@ def accept(
 
 
 def speculate(
-    model: nn.Module,
+    model: LanguageModel,
     prompt: Tensor,
     n_new: int,
     guess: Callable[[Tensor], Draft],

@@ -1,6 +1,5 @@
 """Attention: softmax, masks, one attention, many heads. Chapters 01 and 02."""
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -9,12 +8,13 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from ..inputs import check_name, check_tensor, check_whole, shown
-from .flash_attention import check_attention, check_mask, flash_attention
+from .flash_attention import flash_attention
 from .positions import CAUSAL, Rope, apply_rotary
+from .scores import Heads, attention_scores, check_attention, check_mask
 
 ENGINES = ("fused", "explicit", "flash")
 # Takes a layer's new keys and values (b h t d) and returns all there are, (b h s d).
-Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Store = Callable[[Heads, Heads], tuple[Heads, Heads]]
 
 
 def softmax(scores: Tensor, dim: int = -1) -> Tensor:
@@ -67,25 +67,8 @@ def padding_mask(lengths: Tensor, n_keys: int) -> Tensor:
     return rearrange(keys < lengths[:, None], "b s -> b 1 1 s")
 
 
-def attention_scores(
-    queries: Tensor, keys: Tensor, mask: Tensor | None = None
-) -> Tensor:
-    """Compares each query with each key: Q Kᵀ / √d. Returns (b h t s).
-
-    Queries (b h t d), keys (b h s d). The score is -inf where the mask forbids to look;
-    a mask of floats is added. The queries are divided before the product, which could
-    overflow in float16. Nothing is checked. Vaswani et al. 2017, eq. 1.
-    """
-    scores = queries / math.sqrt(queries.shape[-1]) @ keys.mT
-    if mask is None:
-        return scores
-    if mask.dtype == torch.bool:
-        return scores.masked_fill(~mask, -math.inf)
-    return scores + mask.to(scores.dtype)
-
-
 def attention_weights(
-    queries: Tensor, keys: Tensor, mask: Tensor | None = None
+    queries: Heads, keys: Heads, mask: Tensor | None = None
 ) -> Tensor:
     """How much each query attends to each key: softmax(Q Kᵀ / √d). Returns (b h t s).
 
@@ -99,8 +82,8 @@ def attention_weights(
 
 
 def attention(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None
-) -> Tensor:
+    queries: Heads, keys: Heads, values: Heads, mask: Tensor | None = None
+) -> Heads:
     """Averages the values (b h s d) for each query: softmax(Q Kᵀ / √d) V.
 
     Returns (b h t d). Queries, keys, mask and errors are those of `attention_weights`.
@@ -203,11 +186,11 @@ class MultiHeadAttention(nn.Module):
 
     def attend(
         self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
+        queries: Heads,
+        keys: Heads,
+        values: Heads,
         mask: Tensor | str | None = None,
-    ) -> Tensor:
+    ) -> Heads:
         """Averages the values (b h s d) for each query (b h t d), by one of ENGINES.
 
         Returns (b h t d). Keys and values may have fewer heads than queries. `mask` is

@@ -1,12 +1,16 @@
 """Key/value caches: keep what was computed. Chapter 07.
 
 A cache serves all layers of a model. `n_seen`, its one cursor, says how many positions
-it has seen: a number, or (b) where streams differ. A pass asks for its `place` first;
-each layer calls `append(layer, keys, values)` with the new ones (b h t d) and gets all
-that the new queries may need, (b h s d); after the last block the model moves the
-cursor. So a pass that fails changes nothing: what it has stored lies beyond the cursor.
-Keys are rotated before they are stored. A cache may be filled in inference mode and
-used outside of it, and the other way round.
+it has seen. A pass goes through it in four steps:
+
+    begin    refuses what doesn't fit, and drops what a pass that failed has left
+    place    says where the new tokens and all keys stand, and changes nothing
+    append   takes a layer's new keys and values, gives all that the queries may need
+    advance  moves the cursor, after the last block
+
+So a pass that fails changes nothing: what it has stored lies beyond the cursor. Keys
+are rotated before they are stored. A cache may be filled in inference mode and used
+outside of it, and the other way round.
 """
 
 import math
@@ -18,21 +22,40 @@ from torch import Tensor
 
 from ..inputs import check_tensor, check_whole, shown
 from .attention import causal_mask
-from .positions import CAUSAL, Place
+from .positions import CAUSAL, Place, Rope
+from .scores import Heads
 
 
 class Cache:
-    """The base of all caches; by itself it stores nothing, for a pass without a cache.
+    """The base of all caches, by itself one that has seen nothing. Chapter 07."""
 
-    Chapter 07.
-    """
-
-    n_seen: int | Tensor = 0
+    n_seen: int = 0
     capacity: float = math.inf
-    layers: dict[int, tuple[Tensor, ...]]  # each layer's keys and values
+    # Within a pass: what turns the keys of a window's sinks, where these have moved.
+    turn: Rope | None = None
+
+    def __init__(self) -> None:
+        self.layers: dict[int, tuple[Tensor, ...]] = {}  # each one's keys and values
 
     def __len__(self) -> int:
         return self.n_seen
+
+    def begin(self, n_streams: int, n_new: int, n_layers: int) -> None:
+        """Begins a pass of `n_new` tokens in each of `n_streams`.
+
+        Raises ValueError beyond the capacity, and where the cache is that of a model
+        with other than `n_layers`. The number of streams is a ragged cache's to check;
+        others see it in the keys.
+        """
+        if self.n_seen + n_new > self.capacity:
+            raise ValueError(
+                f"{n_new} more positions after {self.n_seen} exceed the cache's"
+                f" capacity ({self.capacity})"
+            )
+        if not self.n_seen:
+            self.layers = {}  # without what a pass that failed has left
+        elif n_layers != len(self.layers):
+            raise other_layers_error(self.layers, n_layers)
 
     def place(
         self,
@@ -40,29 +63,19 @@ class Cache:
         device: torch.device | str | None = None,
         causal: bool = True,
         mask: Tensor | None = None,
-        n_streams: int | None = None,
-        n_layers: int | None = None,
     ) -> Place:
-        """Begins a pass: where its tokens and all keys stand, and who may see whom.
+        """Says where the next tokens and all keys stand, and who may see whom.
 
-        First it drops what a pass that failed has left. Returns the positions of
-        queries (t) and keys (s), and a mask (... t s). Raises ValueError beyond the
-        capacity, for a mask that does not fit, and where the cache holds other than
-        `n_layers`. `n_streams` is a ragged cache's to check.
+        Returns the positions of queries (t) and keys (s), and a mask (... t s), which
+        allows what the further `mask` allows, too. Raises ValueError for a further mask
+        that does not fit.
         """
         end = self.n_seen + n_new
-        if end > self.capacity:
-            raise too_long_error(n_new, self.n_seen, self.capacity)
-        if not self.n_seen:
-            self.layers = {}  # without what a pass that failed has left
-        elif n_layers is not None and n_layers != len(self.layers):
-            raise other_layers_error(self.layers, n_layers)
-
         query_positions = torch.arange(self.n_seen, end, device=device)
         key_positions = torch.arange(end, device=device)
 
         # One token may see all keys; of several, none sees a later one.
-        allowed = None
+        allowed: Tensor | str | None = None
         if causal and n_new > 1:
             allowed = CAUSAL
             if self.n_seen:
@@ -70,6 +83,17 @@ class Cache:
         if mask is not None:
             allowed = combine_masks(allowed, mask, n_new, end)
         return Place(query_positions, key_positions, allowed)
+
+    def append(self, layer: int, keys: Heads, values: Heads) -> tuple[Heads, Heads]:
+        """Stores a layer's keys and values (b h t d). Returns all of them (b h s d).
+
+        Raises ValueError for keys of another model or number of streams.
+        """
+        raise NotImplementedError
+
+    def advance(self, n_new: int) -> None:
+        """Ends a pass: its tokens count from now on."""
+        self.n_seen += n_new
 
     def reorder(self, rows: Tensor) -> None:
         """Lets row i of the batch continue what `rows[i]` held, as beams do.
@@ -103,14 +127,6 @@ def zeros(like: Tensor, *shape: int) -> Tensor:
     """Returns zeros, of a tensor's type and device, that any mode may write to."""
     with ordinary_tensors():
         return like.new_zeros(shape)
-
-
-def too_long_error(n_new: int, n_seen: int, capacity: float) -> ValueError:
-    """What to say where a pass exceeds a cache's capacity. Returns the error."""
-    return ValueError(
-        f"{n_new} more positions after {n_seen} exceed the cache's capacity"
-        f" ({capacity})"
-    )
 
 
 def other_layers_error(
@@ -165,14 +181,8 @@ class ConcatenatingCache(Cache):
     Chapter 07.
     """
 
-    def __init__(self):
-        self.layers = {}
-
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores a layer's keys and values (b h t d). Returns all of them (b h s d).
-
-        Raises ValueError for keys of another model or number of streams.
-        """
+    def append(self, layer: int, keys: Heads, values: Heads) -> tuple[Heads, Heads]:
+        """Stores a layer's keys and values, see `Cache.append`."""
         if self.n_seen:
             old_keys, old_values = self.layers[layer]
             b, h, _, d = keys.shape
@@ -190,16 +200,15 @@ class PreallocatedCache(Cache):
     Chapter 07.
     """
 
+    capacity: int
+
     def __init__(self, capacity: int):
+        super().__init__()
         check_whole(capacity=capacity)
         self.capacity = capacity
-        self.layers = {}
 
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores a layer's keys and values (b h t d). Returns all of them (b h s d).
-
-        Raises ValueError for keys of another model or number of streams.
-        """
+    def append(self, layer: int, keys: Heads, values: Heads) -> tuple[Heads, Heads]:
+        """Stores a layer's keys and values, see `Cache.append`."""
         b, h, t, d = keys.shape
         shape = (b, h, self.capacity, d)
         if not self.n_seen:
@@ -223,16 +232,15 @@ class Int8Cache(Cache):
     2022, section 2.1 (absmax quantization).
     """
 
+    capacity: int
+
     def __init__(self, capacity: int):
+        super().__init__()
         check_whole(capacity=capacity)
         self.capacity = capacity
-        self.layers = {}
 
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores a layer's keys and values (b h t d). Returns all (b h s d), rounded.
-
-        Raises ValueError for keys of another model or number of streams.
-        """
+    def append(self, layer: int, keys: Heads, values: Heads) -> tuple[Heads, Heads]:
+        """Stores a layer's keys and values, rounded, see `Cache.append`."""
         # A layer is four tensors: integers (b h s d) and scales (b h s 1) of each.
         b, h, t, d = keys.shape
         new_tensors = (*quantize(keys), *quantize(values))

@@ -10,52 +10,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from ..inputs import check_tensor, check_whole, shown
-
-
-def check_mask(mask: Tensor) -> None:
-    """Raises ValueError unless it is a tensor of bool, or of floats to be added."""
-    if isinstance(mask, Tensor):
-        if mask.dtype == torch.bool or mask.is_floating_point():
-            return
-    raise ValueError(f"mask is {shown(mask)}; it must be bool, True = may attend")
-
-
-def check_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
-) -> None:
-    """Raises ValueError unless (b h t d), (b h s d), (b h s d) and (b h t s) fit."""
-    check_tensor("floats", "... t d", queries=queries, keys=keys, values=values)
-    *_, t, d = queries.shape
-    *_, s, d_keys = keys.shape
-    if d != d_keys:
-        raise ValueError(f"queries have {d} features and keys {d_keys}")
-    if s != values.shape[-2]:
-        raise ValueError(f"{s} keys have {values.shape[-2]} values")
-    if queries.dtype != keys.dtype:
-        raise ValueError(f"queries are {queries.dtype} and keys {keys.dtype}")
-    if mask is None:
-        return
-    check_mask(mask)
-    if mask.dim() < 2 or mask.shape[-2] not in (1, t) or mask.shape[-1] not in (1, s):
-        raise ValueError(
-            f"mask {tuple(mask.shape)} does not fit {t} queries and {s} keys"
-        )
+from ..inputs import check_whole
+from .scores import Heads, attention_scores, check_attention
 
 
 def block_scores(
-    queries: Tensor, keys: Tensor, mask: Tensor | None, block: slice
+    queries: Heads, keys: Heads, mask: Tensor | None, block: slice
 ) -> Tensor:
-    """Compares all queries with one block of keys. Returns (b h t block).
-
-    Queries (b h t d), keys (b h s d), mask (... t s); `attention_scores` of a slice.
-    """
-    scores = queries / math.sqrt(queries.size(-1)) @ keys[..., block, :].mT
-    if mask is None:
-        return scores
-    if mask.dtype == torch.bool:
-        return scores.masked_fill(~mask[..., block], -math.inf)
-    return scores + mask[..., block]
+    """The `attention_scores` of one block of keys. Returns (b h t block)."""
+    mask = None if mask is None else mask[..., block]
+    return attention_scores(queries, keys[..., block, :], mask)
 
 
 class FlashAttention(torch.autograd.Function):
@@ -67,12 +31,12 @@ class FlashAttention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: FunctionCtx,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
+        queries: Heads,
+        keys: Heads,
+        values: Heads,
         mask: Tensor | None,
         size: int,
-    ) -> Tensor:
+    ) -> Heads:
         """Returns the values (b h s d) averaged for each query (b h t d): (b h t d)."""
         lowest = torch.finfo(queries.dtype).min
         maximum = queries.new_full((*queries.shape[:-1], 1), -math.inf)
@@ -130,13 +94,13 @@ class FlashAttention(torch.autograd.Function):
 
 
 def flash_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
+    queries: Heads,
+    keys: Heads,
+    values: Heads,
     mask: Tensor | None = None,
     *,
     size: int = 256,
-) -> Tensor:
+) -> Heads:
     """`attention` in blocks of `size` keys. Returns (b h t d).
 
     Queries (b h t d), keys and values (b h s d), mask as in `attention_weights`. Of the

@@ -5,17 +5,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ..inputs import check_between, check_name, check_whole, shown
+from ..inputs import check_between, check_name, check_tensor, check_whole, fits, shown
 from .attention import ENGINES, MultiHeadAttention
 from .blocks import ACTIVATIONS, FEED_FORWARDS, NORMS, Block, Context, PostNormBlock
 from .cache import Cache, PreallocatedCache
 from .positions import POSITIONS
-
-IDS = (torch.int64, torch.int32)  # what an embedding looks up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +73,28 @@ class GPTConfig:
         check_between(0, 1, dropout=self.dropout)
 
 
+class LanguageModel(Protocol):
+    """What decoding asks of a model: a GPT, a decoder that reads, one's own."""
+
+    config: GPTConfig
+
+    def __call__(
+        self,
+        tokens: Tensor,
+        cache: Cache | None = None,
+        *,
+        last: int | Tensor | None = None,
+    ) -> Tensor: ...
+
+    def new_cache(self, capacity: int | None = None) -> Cache: ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+    def modules(self) -> Iterator[nn.Module]: ...
+
+
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: LanguageModel | nn.Module) -> Iterator[None]:
     """Within, the model is in evaluation mode; after, each part is as it was."""
     in_training = [part for part in model.modules() if part.training]
     try:
@@ -100,6 +119,41 @@ def check_tie(
             "unembedding.weight is not embedding.weight, but the model has one matrix"
             " for both: configure it with tie_embeddings=False"
         )
+
+
+def check_tokens(tokens: object, d_vocab: int) -> None:
+    """Raises ValueError unless they are integers (b t) within the vocabulary."""
+    if not fits(tokens, "integers", "b t"):
+        raise ValueError(
+            f"tokens are {shown(tokens)}; they must be integers (b t), of 64 or 32 bits"
+        )
+    lowest = int(tokens.min())
+    highest = int(tokens.max())
+    if lowest < 0 or highest >= d_vocab:
+        raise ValueError(
+            f"tokens run from {lowest} to {highest}; the vocabulary is 0 to"
+            f" {d_vocab - 1}"
+        )
+
+
+def at_places(x: Tensor, places: int | Tensor) -> Tensor:
+    """Takes from x (b t c) one place, or for each stream one (b) or several (b n).
+
+    Returns (b c), or (b n c). Raises ValueError for places of other streams.
+    """
+    rows = torch.arange(len(x))
+    if isinstance(places, Tensor):
+        if not fits(places, "integers", "b n"):
+            check_tensor("integers", "b", last=places)
+        if len(places) != len(x):
+            raise ValueError(f"last has {len(places)} rows for {len(x)} streams")
+        if places.dim() == 2:
+            rows = rows[:, None]
+    return x[rows, places]
+
+
+# Where a text stands that nothing comes before, this one says it; it stores nothing.
+NOTHING_BEFORE = Cache()
 
 
 class GPT(nn.Module):
@@ -223,10 +277,9 @@ class GPT(nn.Module):
     ) -> Tensor:
         """Returns the logits after every token (b t v).
 
-        With `last`, a position or one for each stream (b), only those after it: (b v);
-        with n positions for each stream (n b), those after them: (n b v).
-        With a `cache` the tokens go on from what it has seen. `context` is what
-        `project_context` has made.
+        With a `cache` the tokens go on from what it has seen. With `last`, a position
+        or one for each stream (b), only the logits after those come out: (b v); with n
+        for each stream (b n), those: (b n v). `context` is what `project_context` made.
 
         A `mask`, broadcastable to (b h t s), can only forbid more. It has a column for
         each position so far, whatever the cache still holds. It moves no token: texts
@@ -235,66 +288,43 @@ class GPT(nn.Module):
         into a `RaggedCache`, padded at the end.
 
         Raises ValueError for tokens that are not (b t) integers within the vocabulary,
-        or beyond the context of learned positions, for a mask that does not fit, and
-        for a cache of another model.
+        or beyond the context of learned positions, for a mask or a `last` that does not
+        fit, and for a cache of another model.
         """
-        is_tensor = isinstance(tokens, Tensor)
-        if not is_tensor or tokens.dim() != 2 or tokens.dtype not in IDS:
-            raise ValueError(
-                f"tokens are {shown(tokens)}; they must be integers (b t), of 64 or 32"
-                " bits"
-            )
         if cache is not None and not self.causal:
             raise ValueError("an encoder takes no cache: its tokens see later ones")
 
-        # Each token's vector.
-        n_streams, n_tokens = tokens.shape
+        # Each token's vector. Only if that fails are the tokens looked at.
         try:
+            n_streams, n_tokens = tokens.shape
             x = self.embedding(tokens) * self.scale
-        except IndexError:
-            lowest = int(tokens.min())
-            highest = int(tokens.max())
-            d_vocab = self.config.d_vocab
-            if 0 <= lowest and highest < d_vocab:
-                raise  # something else failed
-            raise ValueError(
-                f"tokens run from {lowest} to {highest}; the vocabulary is 0 to"
-                f" {d_vocab - 1}"
-            ) from None
+        except Exception:
+            check_tokens(tokens, self.config.d_vocab)
+            raise  # something else failed
 
         # Where the tokens stand, and what they may see.
-        if cache is None:
-            append = None
-            cache = Cache()  # an empty one, which stores nothing
-        else:
-            append = cache.append
-        place = cache.place(
-            n_tokens,
-            x.device,
-            causal=self.causal,
-            mask=mask,
-            n_streams=n_streams,
-            n_layers=len(self.blocks),
-        )
-        x, rope, score_bias = self.positions(x, place)
-        x = self.dropout(x)
-        mask = place.mask if score_bias is None else place.masked(score_bias)
-        if place.moved is not None:
-            # Only where a window's sinks have moved. Rotary keys are rotated already; n
-            # positions on, they need the rotation of position n once more.
-            append = partial(append, turn=self.positions.rope_at(place.moved))
+        if cache is not None:
+            cache.begin(n_streams, n_tokens, len(self.blocks))
+        before = NOTHING_BEFORE if cache is None else cache
+        place = before.place(n_tokens, x.device, self.causal, mask)
+        x, rope, bias, turn = self.positions(x, place)
+        mask = place.mask if bias is None else place.masked(bias)
+        if cache is not None:
+            cache.turn = turn
 
         # The blocks, one after the other.
+        x = self.dropout(x)
         for i, block in enumerate(self.blocks):
-            store = None if append is None else partial(append, i)
-            block_context = None if context is None else context[i]
-            x = block(x, block_context, mask=mask, rope=rope, store=store)
+            store = None if cache is None else partial(cache.append, i)
+            source = None if context is None else context[i]
+            x = block(x, source, mask=mask, rope=rope, store=store)
 
         # The logits: of every position, or of those that are asked for.
         if last is not None:
-            x = x[torch.arange(n_streams), last]
+            x = at_places(x, last)
         logits = self.unembedding(self.norm(x))
 
         # The cursor moves last of all: a pass that fails changes nothing.
-        cache.n_seen = cache.n_seen + n_tokens
+        if cache is not None:
+            cache.advance(n_tokens)
         return logits

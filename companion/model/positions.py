@@ -1,8 +1,7 @@
 """Positions: six schemes, side by side. Chapter 03.
 
-A scheme is a class with one method, `forward(x, place) -> (x, rope, bias)`: the
-embedding (b t c), to which it may add something; what rotates queries and keys, or
-None; and what is added to the scores, broadcastable to (b h t s), or None.
+A scheme is a class with one method, `forward(x, place) -> Positioned`: from where the
+tokens of a pass stand it makes all by which the pass will know their order.
 """
 
 import math
@@ -219,8 +218,13 @@ def relative_buckets(
     return first + torch.where(distances < n_exact, distances, far)
 
 
-# A scheme's answer: x (b t c), what rotates queries and keys, what is added to scores.
-Positioned = tuple[Tensor, Rope | None, Tensor | None]
+class Positioned(NamedTuple):
+    """What a scheme makes of a place: by this a pass knows the order. Chapter 03."""
+
+    x: Tensor  # the embedding (b t c), to which the scheme may have added something
+    rope: Rope | None = None  # rotates queries and keys
+    bias: Tensor | None = None  # is added to the scores, broadcastable to (b h t s)
+    turn: Rope | None = None  # rotates the keys of a window's sinks, if they have moved
 
 
 class Positions(nn.Module):
@@ -230,15 +234,8 @@ class Positions(nn.Module):
     """
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
-        """Returns x (b t c) as it is, no rope and no bias."""
-        return x, None, None
-
-    def rope_at(self, positions: Tensor) -> Rope | None:
-        """What rotates keys that stand at `positions` (s), or None: nothing does.
-
-        A pass asks for it only where a window's sinks move along. Chapter 10.
-        """
-        return None
+        """Returns x (b t c) as it is."""
+        return Positioned(x)
 
 
 class LearnedPositions(Positions):
@@ -249,7 +246,7 @@ class LearnedPositions(Positions):
         self.table = nn.Embedding(context_length, d_model)
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
-        """Returns x (b t c) with its vectors added, no rope and no bias.
+        """Returns x (b t c) with its vectors added.
 
         Raises ValueError for a position beyond the table.
         """
@@ -263,7 +260,7 @@ class LearnedPositions(Positions):
             raise ValueError(
                 f"{n_positions} positions exceed context_length ({context_length})"
             ) from None
-        return x + vectors, None, None
+        return Positioned(x + vectors)
 
 
 class SinusoidalPositions(Positions):
@@ -273,9 +270,9 @@ class SinusoidalPositions(Positions):
     """
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
-        """Returns x (b t c) with its waves added, no rope and no bias."""
+        """Returns x (b t c) with its waves added."""
         waves = sinusoidal_at(place.query_positions, x.shape[-1])
-        return x + waves.to(x.dtype), None, None
+        return Positioned(x + waves.to(x.dtype))
 
 
 class RotaryPositions(Positions):
@@ -292,7 +289,11 @@ class RotaryPositions(Positions):
         self.frequencies = signed_frequencies(d_head, base)
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
-        """Returns x (b t c) as it is, the rope of the queries' places, and no bias."""
+        """Returns x (b t c) as it is, and the rope of the queries' places.
+
+        Keys are stored rotated. A sink that has moved on by n positions needs the
+        rotation of position n once more: that is its turn.
+        """
         # Moved for this pass alone: a pass on `meta`, say, must not change the module.
         positions = place.query_positions
         frequencies = self.frequencies.to(positions.device)
@@ -301,11 +302,10 @@ class RotaryPositions(Positions):
         angles = positions[..., None] * frequencies
         if angles.dim() == 3:
             angles = angles[:, None]  # the same for every head
-        return x, (angles.cos(), angles.sin()), None
-
-    def rope_at(self, positions: Tensor) -> Rope:
-        """The rope of any positions (s), both (s d). Su et al. 2021, eq. 34."""
-        return rotary(positions, self.d_head, self.base)
+        turn = None
+        if place.moved is not None:
+            turn = rotary(place.moved, self.d_head, self.base)
+        return Positioned(x, rope=(angles.cos(), angles.sin()), turn=turn)
 
 
 class ALiBi(Positions):
@@ -319,8 +319,8 @@ class ALiBi(Positions):
         self.n_heads = n_heads
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
-        """Returns x (b t c) as it is, no rope, and the bias (h t s) or (b h t s)."""
-        return x, None, alibi_bias(self.n_heads, place.distances)
+        """Returns x (b t c) as it is, and the bias (h t s) or (b h t s)."""
+        return Positioned(x, bias=alibi_bias(self.n_heads, place.distances))
 
 
 class RelativeBias(Positions):
@@ -342,14 +342,14 @@ class RelativeBias(Positions):
         self.table = nn.Embedding(n_buckets, n_heads)
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
-        """Returns x (b t c) as it is, no rope, and the bias (h t s) or (b h t s)."""
+        """Returns x (b t c) as it is, and the bias (h t s) or (b h t s)."""
         buckets = relative_buckets(
             place.distances,
             n_buckets=len(self.table.weight),
             max_distance=self.max_distance,
             causal=self.causal,
         )
-        return x, None, self.table(buckets).movedim(-1, -3)
+        return Positioned(x, bias=self.table(buckets).movedim(-1, -3))
 
 
 # Each scheme by its name, made for a model's configuration.

@@ -8,12 +8,13 @@ from .cache import (
     Cache,
     PreallocatedCache,
     combine_masks,
+    ordinary_tensors,
     other_keys_error,
     other_layers_error,
-    too_long_error,
     zeros,
 )
-from .positions import Place, Rope, apply_rotary
+from .positions import Place, apply_rotary
+from .scores import Heads
 
 
 class RaggedCache(Cache):
@@ -24,15 +25,38 @@ class RaggedCache(Cache):
     its own stream's cursor, where all is zero: 0 times NaN would be NaN. Chapter 10.
     """
 
+    capacity: int
+
     def __init__(self, capacity: int, n_streams: int):
+        super().__init__()
         check_whole(capacity=capacity, n_streams=n_streams)
         self.capacity = capacity
-        self.layers = {}
-        self.n_seen = torch.zeros(n_streams, dtype=torch.long)
-        self.n_written = self.n_seen  # up to where there may be other than zeros
+        # Each stream's cursor, and up to where it may hold other than zeros.
+        self.lengths = torch.zeros(n_streams, dtype=torch.long)
+        self.n_written = self.lengths
 
-    def __len__(self) -> int:
-        return int(self.n_seen.max())
+    @property
+    def n_seen(self) -> int:
+        """Returns how many positions the longest stream has seen."""
+        return int(self.lengths.max())
+
+    def begin(self, n_streams: int, n_new: int, n_layers: int) -> None:
+        """Begins a pass, see `Cache.begin`: also refuses another number of streams."""
+        if n_streams != len(self.lengths):
+            raise ValueError(
+                f"the cache has {len(self.lengths)} streams, the tokens {n_streams}"
+            )
+        super().begin(n_streams, n_new, n_layers)
+
+        # Zeros beyond the cursors: over padding, or what a failed pass has left.
+        with torch.no_grad():
+            for row in (self.lengths < self.n_written).nonzero()[:, 0].tolist():
+                start = int(self.lengths[row])
+                end = int(self.n_written[row])
+                for tensors in self.layers.values():
+                    for x in tensors:
+                        x[row, :, start:end] = 0
+        self.n_written = self.lengths + n_new
 
     def place(
         self,
@@ -40,50 +64,22 @@ class RaggedCache(Cache):
         device: torch.device | str | None = None,
         causal: bool = True,
         mask: Tensor | None = None,
-        n_streams: int | None = None,
-        n_layers: int | None = None,
     ) -> Place:
         """Says where the next tokens and all keys stand, and who may see whom.
 
-        Returns the positions of queries (b t) and keys (s), and a mask (b 1 t s).
-        Raises ValueError as `Cache.place` does, and for a number of streams that is not
-        the cache's.
+        Returns the positions of queries (b t) and keys (s), and a mask (b 1 t s). The
+        further mask and the errors are those of `Cache.place`.
         """
-        if n_streams not in (None, len(self.n_seen)):
-            raise ValueError(
-                f"the cache has {len(self.n_seen)} streams, the tokens {n_streams}"
-            )
-        end = len(self) + n_new
-        if end > self.capacity:
-            raise too_long_error(n_new, len(self), self.capacity)
-        if not self.n_seen.any():
-            self.layers = {}
-        elif n_layers not in (None, len(self.layers)):
-            raise other_layers_error(self.layers, n_layers)
-
-        query_positions = (self.n_seen[:, None] + torch.arange(n_new)).to(device)
+        end = self.n_seen + n_new
+        query_positions = (self.lengths[:, None] + torch.arange(n_new)).to(device)
         key_positions = torch.arange(end, device=device)
         allowed = key_positions <= query_positions[..., None]
         allowed = allowed[:, None]  # the same for every head
         if mask is not None:
             allowed = combine_masks(allowed, mask, n_new, end)
-
-        self.clear()
-        self.n_written = self.n_seen + n_new
         return Place(query_positions, key_positions, allowed)
 
-    def clear(self) -> None:
-        """Writes zeros beyond the cursors: over padding, or what a failed pass left."""
-        with torch.no_grad():
-            for row in (self.n_seen < self.n_written).nonzero()[:, 0].tolist():
-                start = int(self.n_seen[row])
-                end = int(self.n_written[row])
-                for tensors in self.layers.values():
-                    for x in tensors:
-                        x[row, :, start:end] = 0
-        self.n_written = self.n_seen
-
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def append(self, layer: int, keys: Heads, values: Heads) -> tuple[Heads, Heads]:
         """Stores keys and values (b h t d) behind each stream's cursor.
 
         Returns all of them up to the longest stream's, (b h s d). Raises ValueError for
@@ -93,7 +89,7 @@ class RaggedCache(Cache):
         all_keys, all_values = self.buffers(layer, keys)
 
         rows = torch.arange(b)[:, None]
-        slots = self.n_seen[:, None] + torch.arange(n_new)
+        slots = self.lengths[:, None] + torch.arange(n_new)
         # A slice between two indices puts their axes first: (b t h d).
         all_keys[rows, :, slots] = keys.transpose(1, 2)
         all_values[rows, :, slots] = values.transpose(1, 2)
@@ -101,13 +97,17 @@ class RaggedCache(Cache):
         end = len(self) + n_new
         return all_keys[..., :end, :], all_values[..., :end, :]
 
+    def advance(self, n_new: int) -> None:
+        """Ends a pass: its tokens count from now on, in every stream."""
+        self.lengths = self.lengths + n_new
+
     def buffers(self, layer: int, new: Tensor) -> tuple[Tensor, Tensor]:
         """A layer's keys and values, zeros if it has none yet. Returns both (b h s d).
 
         Raises ValueError where new keys (b h t d) don't fit them.
         """
         _, h, _, d = new.shape
-        shape = (len(self.n_seen), h, self.capacity, d)
+        shape = (len(self.lengths), h, self.capacity, d)
         if layer not in self.layers:
             self.layers[layer] = (zeros(new, *shape), zeros(new, *shape))
         keys, values = self.layers[layer]
@@ -126,8 +126,8 @@ class RaggedCache(Cache):
             raise ValueError(
                 f"a row takes a PreallocatedCache, and not {type(cache).__name__}"
             )
-        if row >= len(self.n_seen):
-            raise ValueError(f"row {row} is not within {len(self.n_seen)} streams")
+        if row >= len(self.lengths):
+            raise ValueError(f"row {row} is not within {len(self.lengths)} streams")
         n = len(cache)
         n_streams = {len(keys) for keys, _ in cache.layers.values()}
         if n_streams != {1} or not 0 < n <= self.capacity:
@@ -135,7 +135,7 @@ class RaggedCache(Cache):
                 f"the cache holds {n} positions of {max(n_streams, default=0)} streams;"
                 f" a row takes 1 to {self.capacity} of one stream"
             )
-        if not self.n_seen.any():
+        if not self.n_seen:
             self.layers = {}
         elif len(self.layers) != len(cache.layers):
             raise other_layers_error(self.layers, len(cache.layers))
@@ -143,19 +143,19 @@ class RaggedCache(Cache):
         # All that may refuse comes before the first number is written.
         buffers = {}
         for layer, (keys, _) in cache.layers.items():
-            new = keys.expand(len(self.n_seen), -1, -1, -1)
+            new = keys.expand(len(self.lengths), -1, -1, -1)
             buffers[layer] = self.buffers(layer, new)
 
         # While a row is written it holds nothing.
         index = torch.tensor(row)
-        self.n_seen = self.n_seen.index_fill(0, index, 0)
+        self.lengths = self.lengths.index_fill(0, index, 0)
         self.n_written = self.n_written.index_fill(0, index, self.capacity)
         with torch.no_grad():
             for layer, tensors in cache.layers.items():
                 for buffer, new in zip(buffers[layer], tensors, strict=True):
                     buffer[row, :, :n] = new[0, :, :n]
                     buffer[row, :, n:] = 0
-        self.n_seen = self.n_seen.index_fill(0, index, n)
+        self.lengths = self.lengths.index_fill(0, index, n)
         self.n_written = self.n_written.index_fill(0, index, n)
 
     def truncate(self, lengths: Tensor) -> None:
@@ -164,25 +164,25 @@ class RaggedCache(Cache):
         Raises ValueError for lengths that are negative or more than a stream holds.
         """
         check_tensor("integers", "b", lengths=lengths)
-        if len(lengths) != len(self.n_seen):
-            raise ValueError(f"{len(lengths)} lengths for {len(self.n_seen)} streams")
-        if bool(((lengths < 0) | (lengths > self.n_seen)).any()):
+        if len(lengths) != len(self.lengths):
+            raise ValueError(f"{len(lengths)} lengths for {len(self.lengths)} streams")
+        if bool(((lengths < 0) | (lengths > self.lengths)).any()):
             raise ValueError(
                 f"lengths {lengths.tolist()} do not lie within 0 and what the streams"
-                f" hold, {self.n_seen.tolist()}"
+                f" hold, {self.lengths.tolist()}"
             )
-        self.n_seen = lengths.clone()
+        self.lengths = lengths.clone()
 
     def reorder(self, rows: Tensor) -> None:
         """Lets row i of the batch continue what `rows[i]` held: `Cache.reorder`."""
         layers = self.reordered(rows)
         rows = rows.cpu()
-        n_seen = self.n_seen[rows]
+        kept_lengths = self.lengths[rows]
         n_written = self.n_written[rows]
 
         # Nothing above has changed the cache, and nothing below can fail.
         self.layers = layers
-        self.n_seen = n_seen
+        self.lengths = kept_lengths
         self.n_written = n_written
 
 
@@ -210,14 +210,14 @@ class SlidingWindowCache(Cache):
     """
 
     def __init__(self, window: int, n_sinks: int = 0):
+        super().__init__()
         check_whole(window=window)
         check_whole(0, n_sinks=n_sinks)
         self.window = window
         self.n_sinks = n_sinks
-        self.layers = {}
-        self.sinks: dict[int, Tensor] = {}  # their keys, as they were before they moved
-        # Each layer's first position, keys and values of a pass of several tokens.
-        self.pending: dict[int, tuple[int, Tensor, Tensor]] = {}
+        self.sinks: dict[int, Heads] = {}  # their keys, as they were before they moved
+        # What will be in `layers` when a pass of several tokens has ended.
+        self.pending: dict[int, tuple[Heads, Heads]] = {}
 
     def slot_positions(self, end: int) -> Tensor:
         """The position in each used slot when `end` positions have been seen.
@@ -245,28 +245,27 @@ class SlidingWindowCache(Cache):
         """Whether the last of `n_new` tokens is farther from the sinks than allowed."""
         return self.n_sinks > 0 and self.n_seen + n_new > self.n_sinks + self.window
 
+    def begin(self, n_streams: int, n_new: int, n_layers: int) -> None:
+        """Begins a pass, see `Cache.begin`."""
+        super().begin(n_streams, n_new, n_layers)
+        self.turn = None
+        self.pending = {}
+        if not self.n_seen:
+            self.sinks = {}
+
     def place(
         self,
         n_new: int,
         device: torch.device | str | None = None,
         causal: bool = True,
         mask: Tensor | None = None,
-        n_streams: int | None = None,
-        n_layers: int | None = None,
     ) -> Place:
         """Says where the next tokens and their keys stand, and who may see whom.
 
         Returns the positions of queries (t) and of keys (s), these in the order of
-        `append`, a mask (... t s) and by how much each sink was moved. Raises
-        ValueError as `Cache.place` does.
+        `append`, a mask (... t s) and by how much each sink was moved. The further mask
+        and the errors are those of `Cache.place`.
         """
-        if self.n_seen and n_layers not in (None, len(self.layers)):
-            raise other_layers_error(self.layers, n_layers)
-        self.flush()
-        if not self.n_seen:
-            self.layers = {}
-            self.sinks = {}
-
         # The true position of each key that `append` will return.
         n_sinks = self.n_sinks
         query_positions = torch.arange(self.n_seen, self.n_seen + n_new)
@@ -312,16 +311,13 @@ class SlidingWindowCache(Cache):
             query_positions.to(device), key_positions.to(device), allowed, moved
         )
 
-    def append(
-        self, layer: int, keys: Tensor, values: Tensor, turn: Rope | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def append(self, layer: int, keys: Heads, values: Heads) -> tuple[Heads, Heads]:
         """Stores (b h t d). Returns what the new queries may need, (b h s d).
 
         One token takes the slot of what is too far from it. Of several, the first may
-        see what the last may not: they are put beside the old ones, and stored when
-        the next pass begins, for if this one fails the old ones are still needed.
-        Rotary positions bring what turns the keys of sinks that move, `turn`. Raises
-        ValueError for keys of another model or number of streams.
+        see what the last may not: the old keys stay where they are until the pass has
+        ended, for if it fails they are still needed. Sinks that move are turned by
+        `turn`. Raises ValueError for keys of another model or number of streams.
         """
         b, h, t, d = keys.shape
         n_sinks = self.n_sinks
@@ -333,13 +329,20 @@ class SlidingWindowCache(Cache):
             raise other_keys_error(stored_keys, keys)
 
         if t == 1:
-            self.fill_slots(layer, self.n_seen, keys, values)
-            if turn is not None:
-                stored_keys[..., :n_sinks, :] = apply_rotary(self.sinks[layer], turn)
+            self.fill_slots(stored_keys, keys)
+            self.fill_slots(stored_values, values)
+            if self.turn is not None:
+                moved_sinks = apply_rotary(self.sinks[layer], self.turn)
+                stored_keys[..., :n_sinks, :] = moved_sinks
             n_used = min(self.n_seen + 1, n_sinks + self.window)
             return stored_keys[..., :n_used, :], stored_values[..., :n_used, :]
 
-        self.pending[layer] = (self.n_seen, keys, values)
+        with ordinary_tensors():
+            pending_keys, pending_values = stored_keys.clone(), stored_values.clone()
+        self.fill_slots(pending_keys, keys)
+        self.fill_slots(pending_values, values)
+        self.pending[layer] = (pending_keys, pending_values)
+
         slots = self.visible_slots()
         all_keys = torch.cat([stored_keys[..., slots, :], keys], -2)
         all_values = torch.cat([stored_values[..., slots, :], values], -2)
@@ -353,34 +356,37 @@ class SlidingWindowCache(Cache):
         else:
             sinks = all_keys[..., :n_sinks, :]
         sinks = sinks.repeat(1, 1, t, 1)
-        if turn is not None:
-            sinks = apply_rotary(sinks, turn)
+        if self.turn is not None:
+            sinks = apply_rotary(sinks, self.turn)
         sink_values = all_values[..., :n_sinks, :].repeat(1, 1, t, 1)
         all_keys = torch.cat([sinks, all_keys[..., n_sinks:, :]], -2)
         all_values = torch.cat([sink_values, all_values[..., n_sinks:, :]], -2)
         return all_keys, all_values
 
-    def flush(self) -> None:
-        """Stores what the last pass of several tokens has brought, unless it failed."""
-        for layer, (start, keys, values) in self.pending.items():
-            if self.n_seen > start:
-                self.fill_slots(layer, start, keys, values)
-        self.pending = {}
+    def fill_slots(self, stored: Heads, new: Heads) -> None:
+        """Puts the new keys or values (b h t d) of a pass into their slots."""
+        positions = self.slot_positions(self.n_seen + new.shape[-2])
+        slots = (positions >= self.n_seen).nonzero()[:, 0]
+        stored[..., slots, :] = new[..., positions[slots] - self.n_seen, :]
 
-    def fill_slots(self, layer: int, start: int, keys: Tensor, values: Tensor) -> None:
-        """Puts keys and values (b h t d) from position `start` on into their slots."""
-        positions = self.slot_positions(start + keys.shape[-2])
-        slots = (positions >= start).nonzero()[:, 0]
-        sources = positions[slots] - start
-        old_keys, old_values = self.layers[layer]
-        old_keys[..., slots, :] = keys[..., sources, :]
-        old_values[..., slots, :] = values[..., sources, :]
-        if start < self.n_sinks:
-            self.sinks[layer] = old_keys[..., : self.n_sinks, :].clone()
+    def advance(self, n_new: int) -> None:
+        """Ends a pass: what was pending takes the old keys' place, and all counts."""
+        layers = self.layers | self.pending
+        sinks = self.sinks
+        if self.n_seen < self.n_sinks:  # the pass has brought some of them
+            sinks = {
+                layer: keys[..., : self.n_sinks, :].clone()
+                for layer, (keys, _) in layers.items()
+            }
+
+        # Nothing above has changed what is stored, and nothing below can fail.
+        self.layers = layers
+        self.sinks = sinks
+        self.pending = {}
+        super().advance(n_new)
 
     def reorder(self, rows: Tensor) -> None:
         """Lets row i of the batch continue what `rows[i]` held: `Cache.reorder`."""
-        self.flush()
         layers = self.reordered(rows)
         sinks = {layer: keys[rows] for layer, keys in self.sinks.items()}
 

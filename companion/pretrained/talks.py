@@ -1,6 +1,7 @@
 """Talks to learn answers from: their tokens, and which of them count. Chapter 14."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -47,7 +48,7 @@ def encode_talk(
 
 
 def batch_of_talks(talks: Sequence[Encoded]) -> tuple[Tensor, Tensor, Tensor]:
-    """Puts talks side by side. Returns tokens (b t), places (n b) and targets (n b).
+    """Puts talks side by side. Returns tokens (b t), places (b n) and targets (b n).
 
     `places` are those after which something counts, and `targets` what comes there; a
     talk with fewer than the others has targets of -100 at its first place. With
@@ -62,6 +63,5 @@ def batch_of_talks(talks: Sequence[Encoded]) -> tuple[Tensor, Tensor, Tensor]:
         rows.append(torch.tensor(talk_tokens))
         places.append(counted)
         targets.append(row[counted])
-    pad = torch.nn.utils.rnn.pad_sequence
-    tokens = pad(rows, batch_first=True)
-    return tokens, pad(places), pad(targets, padding_value=-100)
+    pad = partial(torch.nn.utils.rnn.pad_sequence, batch_first=True)
+    return pad(rows), pad(places), pad(targets, padding_value=-100)

@@ -15,7 +15,7 @@ from torch.autograd.function import FunctionCtx
 
 from ..device import at_least_float32
 from ..model.attention import MultiHeadAttention, causal_mask
-from ..model.flash_attention import block_scores
+from ..model.scores import attention_scores
 from .optimizers import AdamW
 
 
@@ -212,7 +212,7 @@ def partial_attention(
     Queries (b h t d), keys and values (b h s d), mask (t s). All is summed in float32
     where the queries have 16 bits. Milakov and Gimelshein 2018. Chapter 09.
     """
-    scores = at_least_float32(block_scores(queries, keys, mask, slice(None)))
+    scores = at_least_float32(attention_scores(queries, keys, mask))
     largest = scores.amax(-1, keepdim=True)
     weights = (scores - largest).exp()
     return PartialAttention(

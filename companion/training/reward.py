@@ -7,11 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..decoding.sampling import check_prompt, sample
+from ..decoding.sampling import check_prompt, prefill, sample
 from ..device import at_least_float32
 from ..inputs import check_tensor, check_whole
-from ..model.gpt import evaluating
-from ..model.serving_caches import RaggedCache
+from ..model.gpt import LanguageModel, evaluating
 
 
 class Rollouts(NamedTuple):
@@ -35,7 +34,7 @@ def as_they_are(logits: Tensor) -> Tensor:
 
 
 def roll_out(
-    model: nn.Module,
+    model: LanguageModel,
     prompts: list[Tensor],
     *,
     n_answers: int,
@@ -62,14 +61,11 @@ def roll_out(
         check_prompt(prompt, n_new, model.config.context_length)
 
     # Each prompt is read once, and all its answers go on from copies of that.
-    lengths = torch.tensor([len(prompt) for prompt in prompts])
-    tokens = nn.utils.rnn.pad_sequence(prompts, batch_first=True)
-    cache = RaggedCache(tokens.shape[1] + n_new, len(prompts))
     rows = torch.arange(len(prompts)).repeat_interleave(n_answers)
     with evaluating(model), torch.inference_mode():
-        logits = model(tokens, cache, last=lengths - 1)[rows]
-        cache.truncate(lengths)
+        cache, logits = prefill(model, prompts, n_new)
         cache.reorder(rows)
+        logits = logits[rows]
 
         ended = torch.zeros(len(rows), dtype=torch.bool, device=logits.device)
         columns = []
@@ -103,7 +99,9 @@ def chosen(logits: Tensor, tokens: Tensor) -> Tensor:
     return log_probabilities.gather(-1, tokens[..., None])[..., 0]
 
 
-def answer_logits(model: nn.Module, prompts: list[Tensor], answers: Tensor) -> Tensor:
+def answer_logits(
+    model: LanguageModel, prompts: list[Tensor], answers: Tensor
+) -> Tensor:
     """Computes the logits (b n v) by which a model draws answers (b n) to b prompts.
 
     One pass reads prompts and answers, padded at the end. The logits after a prompt's
@@ -120,8 +118,7 @@ def answer_logits(model: nn.Module, prompts: list[Tensor], answers: Tensor) -> T
 
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     places = lengths[:, None] - 1 + torch.arange(answers.shape[1])
-    rows = torch.arange(len(answers))[:, None]
-    return model(tokens)[rows, places]
+    return model(tokens, last=places)
 
 
 def advantages(rewards: Tensor, *, scale: bool = False) -> Tensor:

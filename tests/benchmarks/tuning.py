@@ -41,7 +41,7 @@ def tuning(rank: int = 8, n: int = 8) -> list[dict]:
         talks.append(encode_talk(tokenizer, [question, ("assistant", day)]))
     tokens, places, counted = batch_of_talks(talks)
     labels = torch.full_like(tokens, -100)
-    rows = torch.arange(n).expand_as(places)
+    rows = torch.arange(n)[:, None]
     labels[rows, places] = counted
     is_real = torch.zeros_like(tokens)
     for i, (talk, _) in enumerate(talks):

@@ -76,7 +76,7 @@ class Bigram(nn.Module):
 
     def forward(self, tokens, cache=None):
         if cache is not None:
-            cache.n_seen = cache.n_seen + tokens.shape[1]
+            cache.advance(tokens.shape[1])
         return self.table[tokens]
 
 

@@ -94,9 +94,7 @@ def within_the_cache(gpt, tokens, window, n_sinks, mask):
     for t in range(tokens.shape[1]):
         held = [s for s in range(t + 1) if s < n_sinks or t - s < window]
         counted = torch.arange(len(held))
-        x, _, _ = scheme(
-            gpt.embedding(tokens[:, t : t + 1]), Place(torch.tensor([t]), 0)
-        )
+        x = scheme(gpt.embedding(tokens[:, t : t + 1]), Place(torch.tensor([t]), 0)).x
         for block, (keys, values) in zip(gpt.blocks, layers, strict=True):
             part = block.attention
             normed = block.attention_norm(x)
@@ -230,7 +228,7 @@ def test_ragged_streams_equal_each_stream_alone_with_nan_in_all_that_is_not_kept
 
     def drop(row, length):
         for x in stored(cache):
-            x[row, :, length : cache.n_seen[row]] = math.nan
+            x[row, :, length : cache.lengths[row]] = math.nan
 
     for step, first, second in [*steps, *last]:
         if step == "append":
@@ -257,7 +255,7 @@ def test_ragged_streams_equal_each_stream_alone_with_nan_in_all_that_is_not_kept
             cache.put(row, alone)
             for x in stored(alone):  # what was put is a copy
                 x.fill_(math.nan)
-        assert cache.n_seen.tolist() == [len(text) for text in texts]
+        assert cache.lengths.tolist() == [len(text) for text in texts]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -342,7 +340,7 @@ def test_a_reorder_that_fails_somewhere_has_changed_nothing(name):
         expected = gpt(tokens[:, 7:8], straight, last=-1)
         assert torch.equal(gpt(tokens[:, 7:8], broken, last=-1), expected)
         for cache in (straight, broken):
-            cache.n_seen = cache.n_seen - 1
+            cache.advance(-1)
     assert n_failed >= 4  # keys and values of two layers
 
 
@@ -427,7 +425,7 @@ def test_a_cache_that_was_filled_in_one_mode_goes_on_in_another(name):
                 cache.reorder(rows)
                 cache.reorder(rows)
                 if name == "ragged":
-                    cache.truncate(cache.n_seen)
+                    cache.truncate(cache.lengths)
         if mode is torch.enable_grad:
             logits.sum().backward()
 
@@ -447,7 +445,7 @@ def test_an_append_returns_all_that_was_appended_to_the_layer(name):
             if name == "preallocated":
                 new.zero_()
             assert torch.equal(torch.stack(keys_and_values), torch.cat(appended, -2))
-        cache.n_seen += n
+        cache.advance(n)
     assert name == "concatenating" or len(places) == 4
 
 
@@ -505,7 +503,7 @@ def test_what_no_cache_can_be_or_take_is_refused():
     for call, words in calls:
         with pytest.raises(ValueError, match=words):
             call()
-    assert cache.n_seen.tolist() == [4, 1]
+    assert cache.lengths.tolist() == [4, 1]
     assert all(map(torch.equal, before, stored(cache)))
 
 
@@ -542,6 +540,6 @@ def test_a_mask_that_has_no_column_for_each_position_is_refused(name):
         new = tokens[:, 5 : 5 + n]
         for shape in ((5 + n,), (1,), (1, 1), (2, 1, n, 5 + n)):
             mask = torch.ones(shape) > 0
-            place = refusing.place(n, mask=mask, n_streams=2)
+            place = refusing.place(n, mask=mask)
             assert place.mask.shape[-1] in (1, len(place.key_positions))
         assert torch.equal(gpt(new, refusing), gpt(new, straight))

@@ -130,9 +130,9 @@ def test_ten_steps_lose_what_they_lose_in_peft(tmp_path):
             answers = tokens[:, 1:].clone()
             answers[:, :6] = -100
             if model is gpt:
-                places = torch.arange(6, 12)[:, None].expand(-1, 4)
+                places = torch.arange(6, 12).expand(4, -1)
                 logits = model(tokens[:, :-1], last=places)
-                loss = next_token_loss(logits, answers[:, 6:].T)
+                loss = next_token_loss(logits, answers[:, 6:])
             else:
                 labels = torch.cat([tokens[:, :1] * 0 - 100, answers], 1)
                 loss = model(tokens, labels=labels).loss

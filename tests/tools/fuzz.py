@@ -135,7 +135,7 @@ def a_failed_pass_changes_no_cache(draw: random.Random) -> None:
         new = text[:, start:end]
         assert torch.equal(gpt(new, straight), gpt(new, broken))
         if kind == "ragged":
-            kept = [draw.randint(0, int(most)) for most in straight.n_seen]
+            kept = [draw.randint(0, int(most)) for most in straight.lengths]
             straight.truncate(torch.tensor(kept))
             broken.truncate(torch.tensor(kept))
 

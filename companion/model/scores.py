@@ -1,0 +1,55 @@
+"""Scores: how well each key fits each query, before softmax. Chapters 01 and 09."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..inputs import check_tensor, shown
+
+Heads = Tensor  # queries (b h t d), or keys and values (b h s d)
+
+
+def check_mask(mask: object) -> None:
+    """Raises ValueError unless it is a tensor of bool, or of floats to be added."""
+    if isinstance(mask, Tensor):
+        if mask.dtype == torch.bool or mask.is_floating_point():
+            return
+    raise ValueError(f"mask is {shown(mask)}; it must be bool, True = may attend")
+
+
+def check_attention(
+    queries: Heads, keys: Heads, values: Heads, mask: Tensor | None
+) -> None:
+    """Raises ValueError unless (b h t d), (b h s d), (b h s d) and (b h t s) fit."""
+    check_tensor("floats", "... t d", queries=queries, keys=keys, values=values)
+    *_, t, d = queries.shape
+    *_, s, d_keys = keys.shape
+    if d != d_keys:
+        raise ValueError(f"queries have {d} features and keys {d_keys}")
+    if s != values.shape[-2]:
+        raise ValueError(f"{s} keys have {values.shape[-2]} values")
+    if queries.dtype != keys.dtype:
+        raise ValueError(f"queries are {queries.dtype} and keys {keys.dtype}")
+    if mask is None:
+        return
+    check_mask(mask)
+    if mask.dim() < 2 or mask.shape[-2] not in (1, t) or mask.shape[-1] not in (1, s):
+        raise ValueError(
+            f"mask {tuple(mask.shape)} does not fit {t} queries and {s} keys"
+        )
+
+
+def attention_scores(queries: Heads, keys: Heads, mask: Tensor | None = None) -> Tensor:
+    """Compares each query with each key: Q Kᵀ / √d. Returns (b h t s).
+
+    Queries (b h t d), keys (b h s d). The score is -inf where the mask forbids to look;
+    a mask of floats is added. The queries are divided before the product, which could
+    overflow in float16. Nothing is checked. Vaswani et al. 2017, eq. 1.
+    """
+    scores = queries / math.sqrt(queries.shape[-1]) @ keys.mT
+    if mask is None:
+        return scores
+    if mask.dtype == torch.bool:
+        return scores.masked_fill(~mask, -math.inf)
+    return scores + mask.to(scores.dtype)
