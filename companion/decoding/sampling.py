@@ -245,13 +245,14 @@ def decode(
 
     for _ in range(n_new):
         with evaluating(model), without_gradients():
-            # What the cache holds need not be read again.
-            is_beyond_cache = window is not None and tokens.shape[1] > window
+            # What a cache holds need not be read again, until the window slides.
+            text = tokens if window is None else tokens[:, -window:]
+            slides = text.shape[1] < tokens.shape[1]
             if prompts is not None:
                 cache, logits = prefill(model, prompts, n_new)
                 prompts = None
-            elif cache is None or is_beyond_cache:
-                logits = model(tokens[:, -window:], last=-1)
+            elif cache is None or slides:
+                logits = model(text, last=-1)
             else:
                 logits = model(unread, cache, last=-1)
             new = choose(logits)

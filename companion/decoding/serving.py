@@ -111,12 +111,12 @@ class Server:
         """
         with evaluating(self.model):
             self._free_rows()  # an interrupted step may not have come to it
-            active = [row for row, request in enumerate(self.rows) if request]
+            active = {row: request for row, request in enumerate(self.rows) if request}
             if active:
                 tokens, lengths = self._plan()
                 self.cache.truncate(lengths)
                 logits = self.model(tokens, self.cache, last=-1)
-                self._choose_tokens(active, logits[active])
+                self._choose_tokens([*active.values()], logits[[*active]])
 
             for row in range(len(self.rows)):
                 while self.queue and not self.rows[row]:
@@ -175,10 +175,10 @@ class Server:
         self.cache.put(row, cache)
         self.rows[row] = request
         self.queue.popleft()
-        self._choose_tokens([row], logits)
+        self._choose_tokens([request], logits)
 
-    def _choose_tokens(self, rows: list[int], logits: Tensor) -> None:
-        """Lets each of these rows choose a token by its logits (b v) and write it.
+    def _choose_tokens(self, requests: list[Request], logits: Tensor) -> None:
+        """Lets each of these requests choose a token by its logits (b v), and write it.
 
         Ctrl-C waits until all have.
         """
@@ -186,8 +186,8 @@ class Server:
         # next step would draw another one. Pressed again, Ctrl-C comes through, for a
         # sampler that hangs; `interrupts_put_off` would not let it.
         with deferred_interrupts() as interrupted:
-            for row, row_logits in zip(rows, logits, strict=True):
-                choose_and_write(self.rows[row], row_logits)
+            for request, request_logits in zip(requests, logits, strict=True):
+                choose_and_write(request, request_logits)
 
         self._free_rows()
         if interrupted():

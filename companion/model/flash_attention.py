@@ -5,10 +5,11 @@ with its backward pass: Dao et al. 2022, algorithms 1 and 4.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from ..inputs import check_whole
 from .scores import Heads, attention_scores, check_attention
@@ -30,7 +31,7 @@ class FlashAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
+        ctx: Any,
         queries: Heads,
         keys: Heads,
         values: Heads,
@@ -65,7 +66,7 @@ class FlashAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, d_out: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         """Returns the gradients of queries, keys, values and mask, and no size's."""
         queries, keys, values, mask, out, log_sum = ctx.saved_tensors
         log_sum = log_sum.clamp(min=torch.finfo(out.dtype).min)

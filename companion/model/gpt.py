@@ -86,7 +86,7 @@ class LanguageModel(Protocol):
         last: int | Tensor | None = None,
     ) -> Tensor: ...
 
-    def new_cache(self, capacity: int | None = None) -> Cache: ...
+    def new_cache(self, capacity: int | None = None) -> PreallocatedCache: ...
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
@@ -121,7 +121,7 @@ def check_tie(
         )
 
 
-def check_tokens(tokens: object, d_vocab: int) -> None:
+def check_tokens(tokens: Tensor, d_vocab: int) -> None:
     """Raises ValueError unless they are integers (b t) within the vocabulary."""
     if not fits(tokens, "integers", "b t"):
         raise ValueError(
@@ -308,7 +308,7 @@ class GPT(nn.Module):
         before = NOTHING_BEFORE if cache is None else cache
         place = before.place(n_tokens, x.device, self.causal, mask)
         x, rope, bias, turn = self.positions(x, place)
-        mask = place.mask if bias is None else place.masked(bias)
+        merged = place.mask if bias is None else place.masked(bias)
         if cache is not None:
             cache.turn = turn
 
@@ -317,7 +317,7 @@ class GPT(nn.Module):
         for i, block in enumerate(self.blocks):
             store = None if cache is None else partial(cache.append, i)
             source = None if context is None else context[i]
-            x = block(x, source, mask=mask, rope=rope, store=store)
+            x = block(x, source, mask=merged, rope=rope, store=store)
 
         # The logits: of every position, or of those that are asked for.
         if last is not None:
