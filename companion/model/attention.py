@@ -14,7 +14,7 @@ from .scores import Heads, attention_scores, check_attention, check_mask
 
 ENGINES = ("fused", "explicit", "flash")
 # Takes a layer's new keys and values (b h t d) and returns all there are, (b h s d).
-Store = Callable[[Heads, Heads], tuple[Heads, Heads]]
+CacheUpdate = Callable[[Heads, Heads], tuple[Heads, Heads]]
 
 
 def softmax(scores: Tensor, dim: int = -1) -> Tensor:
@@ -146,7 +146,7 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Tensor | str | None = None,
         rope: Rope | None = None,
-        store: Store | None = None,
+        store: CacheUpdate | None = None,
     ) -> Tensor:
         """Lets x (b t c) attend to the context (b s c), or to itself. Returns (b t c).
 

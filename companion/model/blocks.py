@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..inputs import check_name, check_whole
-from .attention import Store
+from .attention import CacheUpdate
 from .positions import Rope
 
 # What a block reads beside its own text: features (b s c), or the keys and values that
@@ -158,7 +158,7 @@ class Block(nn.Module):
         *,
         mask: Tensor | str | None = None,
         rope: Rope | None = None,
-        store: Store | None = None,
+        store: CacheUpdate | None = None,
     ) -> Tensor:
         """Returns (b t c). `mask`, `rope` and `store` are those of the attention.
 
@@ -185,7 +185,7 @@ class PostNormBlock(Block):
         *,
         mask: Tensor | str | None = None,
         rope: Rope | None = None,
-        store: Store | None = None,
+        store: CacheUpdate | None = None,
     ) -> Tensor:
         """Returns (b t c). `mask`, `rope` and `store` are those of the attention."""
         attended = self.attention(x, mask=mask, rope=rope, store=store)

@@ -27,8 +27,8 @@ TRANSFORMER_BASE = GPTConfig(
 class EncoderDecoder(nn.Module):
     """The Transformer of 2017: source (b s) and target (b t) -> logits (b t v).
 
-    d_source: the source's vocabulary, d_vocab if it is None; shared: both stacks have
-    one embedding. Raises ValueError to share an embedding between two vocabularies.
+    d_vocab_source: the source's vocabulary, d_vocab if it is None; shared: both stacks
+    have one embedding. Raises ValueError to share one between two vocabularies.
     Vaswani et al. 2017.
     """
 
@@ -37,19 +37,19 @@ class EncoderDecoder(nn.Module):
         config: GPTConfig = TRANSFORMER_BASE,
         generator: torch.Generator | None = None,
         *,
-        d_source: int | None = None,
+        d_vocab_source: int | None = None,
         shared: bool = False,
     ):
         super().__init__()
-        if shared and d_source not in (None, config.d_vocab):
+        if shared and d_vocab_source not in (None, config.d_vocab):
             raise ValueError(
-                f"an embedding can't be shared: the source has {d_source} tokens, the"
-                f" target {config.d_vocab}"
+                f"an embedding can't be shared: the source has {d_vocab_source} tokens,"
+                f" the target {config.d_vocab}"
             )
         self.config = config
         source_config = config
-        if d_source is not None:
-            source_config = replace(config, d_vocab=d_source)
+        if d_vocab_source is not None:
+            source_config = replace(config, d_vocab=d_vocab_source)
 
         self.encoder = GPT(source_config, generator, causal=False)
         self.decoder = GPT(config, generator, cross=True)

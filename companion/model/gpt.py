@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from ..inputs import check_between, check_name, check_tensor, check_whole, fits, shown
+from ..inputs import check_between, check_name, check_whole, fits, shown
 from .attention import ENGINES, MultiHeadAttention
 from .blocks import ACTIVATIONS, FEED_FORWARDS, NORMS, Block, Context, PostNormBlock
 from .cache import Cache, PreallocatedCache
@@ -143,8 +143,8 @@ def at_places(x: Tensor, places: int | Tensor) -> Tensor:
     """
     rows = torch.arange(len(x))
     if isinstance(places, Tensor):
-        if not fits(places, "integers", "b n"):
-            check_tensor("integers", "b", last=places)
+        if not any(fits(places, "integers", axes) for axes in ("b", "b n")):
+            raise ValueError(f"last is {shown(places)}; it must be integers, b or b n")
         if len(places) != len(x):
             raise ValueError(f"last has {len(places)} rows for {len(x)} streams")
         if places.dim() == 2:

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 import companion as c
 from companion import beam_search, generate, sample, temperature, top_k, top_p
-from companion.decoding.sampling import greedy
+from companion.decoding.sampling import greedy, prefill
 from companion.model.positions import POSITIONS
 
 V, WINDOW = 11, 8
@@ -399,6 +399,16 @@ def test_prompts_of_different_lengths_go_on_together_as_each_would_alone(positio
     for end in {token for text in alone for token in text}:
         texts = written(model, together, 9, end=end)
         assert [ended(x, end) for x in texts] == [ended(x, end) for x in alone]
+
+
+@torch.no_grad()
+def test_prefill_reads_each_prompt_as_if_it_were_alone():
+    model = gpt(context_length=14)
+    together = [torch.tensor(x) for x in ([1, 2, 3, 4, 5], [7], [9, 2])]
+    cache, logits = prefill(model, together, 6)
+    assert cache.lengths.tolist() == [5, 1, 2] and cache.capacity == 5 + 6
+    for prompt, of_prompt in zip(together, logits, strict=True):
+        assert_close(of_prompt, model(prompt[None])[0, -1])
 
 
 @pytest.mark.parametrize(

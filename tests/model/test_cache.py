@@ -9,6 +9,7 @@ from itertools import combinations, product
 import pytest
 import torch
 from common import random, random_tokens, seeded, shaken
+from einops import rearrange
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
@@ -20,6 +21,7 @@ from companion.model.attention import ENGINES
 from companion.model.positions import POSITIONS, ALiBi, Place, RelativeBias
 
 N = 9  # the context
+N_HEADS, D_HEAD = 4, 2
 some_tokens = partial(random_tokens, d_vocab=11)
 CACHES = {
     "concatenating": lambda n, b: c.ConcatenatingCache(),
@@ -36,8 +38,8 @@ def model(positions="rotary", engine="fused", n_kv_heads=2) -> c.GPT:
     config = c.GPTConfig(
         d_vocab=11,
         context_length=N,
-        d_model=8,
-        n_heads=4,
+        d_model=N_HEADS * D_HEAD,
+        n_heads=N_HEADS,
         n_layers=2,
         n_kv_heads=n_kv_heads,
         positions=positions,
@@ -82,11 +84,17 @@ def test_cached_logits_are_the_uncached_ones_however_the_prompt_is_cut(name, pos
         assert_near(in_pieces(gpt, tokens, CACHES[name](6, 2), cuts), whole, name)
 
 
+def heads(x):
+    """Features (b t c), cut into heads (b h t d)."""
+    return rearrange(x, "b t (h d) -> b h t d", d=D_HEAD)
+
+
 def within_the_cache(gpt, tokens, window, n_sinks, mask):
     """Xiao et al. 2023, section 3.2, to the letter: one token at a time.
 
     Each layer keeps its keys as they were before the rotation. For every new token all
     that the cache holds are counted from 0, and turned by that, or get a bias for it.
+    There are as many heads of keys as of queries.
     """
     scheme = gpt.positions
     logits = []
@@ -100,11 +108,11 @@ def within_the_cache(gpt, tokens, window, n_sinks, mask):
             normed = block.attention_norm(x)
 
             # Project, and take what the cache holds.
-            keys.append(part.to_keys(normed).unflatten(-1, (-1, 2)))
-            values.append(part.to_values(normed).unflatten(-1, (-1, 2)))
-            query = part.to_queries(normed).unflatten(-1, (-1, 2)).transpose(1, 2)
-            key = torch.cat([keys[s] for s in held], 1).transpose(1, 2)
-            value = torch.cat([values[s] for s in held], 1).transpose(1, 2)
+            keys.append(heads(part.to_keys(normed)))
+            values.append(heads(part.to_values(normed)))
+            query = heads(part.to_queries(normed))
+            key = torch.cat([keys[s] for s in held], -2)
+            value = torch.cat([values[s] for s in held], -2)
 
             # Positions are counted within the cache.
             bias = torch.zeros(())
@@ -112,16 +120,16 @@ def within_the_cache(gpt, tokens, window, n_sinks, mask):
                 query = c.rotate(query, counted[-1:])
                 key = c.rotate(key, counted)
             if isinstance(scheme, ALiBi):
-                bias = c.alibi(4, 1, len(held))
+                bias = c.alibi(N_HEADS, 1, len(held))
             if isinstance(scheme, RelativeBias):
                 buckets = c.relative_buckets(counted[-1] - counted)
-                bias = scheme.table(buckets).T[:, None]
+                bias = rearrange(scheme.table(buckets), "s h -> h 1 s")
 
             # Attend, and the rest of the block.
-            scores = query @ key.mT / math.sqrt(2) + bias
+            scores = query @ key.mT / math.sqrt(D_HEAD) + bias
             scores = scores.masked_fill(~mask[..., t, None, held], -math.inf)
             out = c.softmax(scores) @ value
-            x = x + part.to_output(out.transpose(1, 2).flatten(2))
+            x = x + part.to_output(rearrange(out, "b h t d -> b t (h d)"))
             x = x + block.feed_forward(block.feed_forward_norm(x))
         logits.append(gpt.unembedding(gpt.norm(x)))
     return torch.cat(logits, 1)

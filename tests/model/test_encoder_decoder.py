@@ -17,7 +17,7 @@ LENGTHS = torch.tensor([5, 1, 7])
 BEGIN = torch.zeros(3, 1, dtype=torch.long)
 
 
-def tiny(d_source=None, shared=False, **options) -> EncoderDecoder:
+def tiny(d_vocab_source=None, shared=False, **options) -> EncoderDecoder:
     """Random weights, large enough for every token to matter."""
     small = replace(
         TRANSFORMER_BASE,
@@ -29,7 +29,9 @@ def tiny(d_source=None, shared=False, **options) -> EncoderDecoder:
         dropout=0.0,
     )
     config = replace(small, **options)
-    model = EncoderDecoder(config, seeded(), d_source=d_source, shared=shared)
+    model = EncoderDecoder(
+        config, seeded(), d_vocab_source=d_vocab_source, shared=shared
+    )
     return shaken(model, seed=1)
 
 
@@ -174,7 +176,7 @@ def test_the_base_model_is_the_papers_and_embeddings_are_shared_where_asked_for(
     assert model.encoder.embedding.weight is model.decoder.embedding.weight
     assert model.decoder.unembedding.weight is model.decoder.embedding.weight
 
-    apart = tiny(d_source=29)
+    apart = tiny(d_vocab_source=29)
     assert apart.encoder.embedding.weight.shape == (29, 8)
     with pytest.raises(ValueError, match="source has 29 tokens, the target 11"):
-        tiny(d_source=29, shared=True)
+        tiny(d_vocab_source=29, shared=True)

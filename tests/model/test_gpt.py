@@ -279,7 +279,7 @@ def test_a_plain_causal_pass_says_so_to_the_kernel_and_others_bring_what_they_ne
 
 
 @torch.no_grad()
-def test_last_picks_the_logits_of_a_place_or_of_one_for_each_stream():
+def test_last_picks_the_logits_of_a_place_or_of_some_for_each_stream():
     model = shaken(GPT(SMALL))
     tokens = random_tokens(3, 7, d_vocab=17)
     whole = model(tokens)
@@ -287,7 +287,13 @@ def test_last_picks_the_logits_of_a_place_or_of_one_for_each_stream():
     for last in (-1, 0, 6):
         assert_close(model(tokens, last=last), whole[:, last])
     assert_close(model(tokens, last=places), whole[torch.arange(3), places])
+    several = torch.tensor([[6, 0, 3, 3], [1, 2, 4, 0], [0, 5, 6, 2]])
+    expected = torch.stack([whole[i, several[i]] for i in range(3)])
+    assert_close(model(tokens, last=several), expected)
     assert_close(model(tokens, model.new_cache(), last=-1), whole[:, -1])
+    for wrong in (places[:1], several[:1], several.T, several > 2, places.float()):
+        with pytest.raises(ValueError, match="last (has . rows for 3|is .* b or b n)"):
+            model(tokens, last=wrong)
 
 
 def test_weights_begin_with_the_published_deviations():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from common import random_tokens, seeded, shaken
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import companion as c
 
@@ -125,6 +126,63 @@ def test_a_pass_that_raises_leaves_the_cache_as_it_was(name, positions):
                 interrupt=partial(fails, place=place, n_new=n_new),
             )
             assert torch.equal(logits, whole), (before, then, n_new, place)
+
+
+class FailsAfter(TorchDispatchMode):
+    """Within, PyTorch fails after `n` operations, as for want of memory."""
+
+    def __init__(self, n: float):
+        super().__init__()
+        self.left = n
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if not self.left:
+            raise MemoryError
+        self.left -= 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", CACHES)
+@torch.no_grad()
+def test_a_pass_that_fails_at_any_operation_leaves_the_cache_as_it_was(name):
+    """At each in turn, those that begin a pass and those that end it, too."""
+    gpt = model(n_layers=2, positions="rotary")
+    tokens = random_tokens(2, 16, d_vocab=11)
+    other = tokens.flip(1)
+    for before, n_new in product((1, 7), (1, 3)):
+        straight, broken, counted = (CACHES[name](2) for _ in range(3))
+        for cache in (straight, broken, counted):
+            gpt(tokens[:, :before], cache)
+        with FailsAfter(1000) as counter:
+            gpt(other[:, :n_new], counted)
+        n_operations = 1000 - counter.left
+        assert 50 < n_operations < 1000
+
+        for n in range(n_operations):
+            with pytest.raises(MemoryError), FailsAfter(n):
+                gpt(other[:, :n_new], broken)
+            assert len(broken) == before
+        for new in (tokens[:, 7:10], tokens[:, 10:11], tokens[:, 11:13]):
+            assert torch.equal(gpt(new, broken), gpt(new, straight))
+
+
+@pytest.mark.parametrize("name", CACHES)
+@torch.no_grad()
+def test_to_ask_for_a_place_changes_nothing(name):
+    gpt = model()
+    tokens = random_tokens(2, 16, d_vocab=11)
+
+    def asks(cache):
+        state = dict(vars(cache))
+        places = [cache.place(n) for n in (1, 4, 4)]
+        assert vars(cache).keys() == state.keys()
+        assert all(vars(cache)[name] is value for name, value in state.items())
+        assert str(places[1]) == str(places[2])
+
+    for before in (0, 1, 7):
+        whole = passes(gpt, CACHES[name](2), tokens, before)
+        asked = passes(gpt, CACHES[name](2), tokens, before, interrupt=asks)
+        assert torch.equal(asked, whole)
 
 
 @torch.no_grad()

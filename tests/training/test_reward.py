@@ -171,6 +171,20 @@ def test_the_end_counts_and_nothing_behind_it():
     torch.testing.assert_close(loss, by_hand)
 
 
+def test_only_the_places_of_answers_go_through_the_output_matrix():
+    """Prompts of two lengths, and answers to each whose last token isn't read."""
+    model = small()
+    prompts = [PROMPT, torch.cat([PROMPT, PROMPT])]
+    read = []
+    hook = model.unembedding.register_forward_hook(lambda _, x, y: read.append(x[0]))
+    logits = reward.answer_logits(model, prompts, ANSWERS[:2])
+    hook.remove()
+    assert read[0].shape[:-1] == ANSWERS[:2].shape
+    for prompt, answer, of_answer in zip(prompts, ANSWERS[:2], logits, strict=True):
+        whole = model(torch.cat([prompt, answer])[None])[0]
+        torch.testing.assert_close(of_answer, whole[len(prompt) - 1 : -1])
+
+
 @pytest.mark.parametrize("scale", [False, True])
 def test_a_group_without_variance_moves_nothing(scale):
     """All right, or all wrong: no answer was better than the others."""
