@@ -202,7 +202,10 @@ BAD = {
         (lambda: GPT.new_cache(0), WHOLE),
     ],
     "EncoderDecoder": [
-        (lambda: c.EncoderDecoder(CONFIG, d_vocab_source=5, shared=True), "can't be shared"),
+        (
+            lambda: c.EncoderDecoder(CONFIG, d_vocab_source=5, shared=True),
+            "can't be shared",
+        ),
         (lambda: PAIR(TOKENS, TOKENS[:1]), "2 sources"),
         (lambda: PAIR(TOKENS[:, :0], TOKENS), "source"),
         (lambda: PAIR(TOKENS.repeat(1, 2), TOKENS), "the context_length is 8"),
