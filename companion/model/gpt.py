@@ -259,7 +259,7 @@ class GPT(nn.Module):
         Returns for each block the pair (keys, values), both (b s c), and the mask of
         what may be read, broadcastable to (b h t s). Vaswani et al. 2017, sec. 3.2.3.
         """
-        context = []
+        context: list[Context] = []
         for block in self.blocks:
             keys = block.cross_attention.to_keys(features)
             values = block.cross_attention.to_values(features)
@@ -310,7 +310,7 @@ class GPT(nn.Module):
         x, rope, bias, turn = self.positions(x, place)
         merged = place.mask if bias is None else place.masked(bias)
         if cache is not None:
-            cache.turn = turn
+            cache.turn = turn  # for a window's sinks, which move along
 
         # The blocks, one after the other.
         x = self.dropout(x)

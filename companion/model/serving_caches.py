@@ -329,8 +329,7 @@ class SlidingWindowCache(Cache):
             raise other_keys_error(stored_keys, keys)
 
         if t == 1:
-            self.fill_slots(stored_keys, keys)
-            self.fill_slots(stored_values, values)
+            self.fill_slots(stored_keys, stored_values, keys, values)
             if self.turn is not None:
                 moved_sinks = apply_rotary(self.sinks[layer], self.turn)
                 stored_keys[..., :n_sinks, :] = moved_sinks
@@ -339,8 +338,7 @@ class SlidingWindowCache(Cache):
 
         with ordinary_tensors():
             pending_keys, pending_values = stored_keys.clone(), stored_values.clone()
-        self.fill_slots(pending_keys, keys)
-        self.fill_slots(pending_values, values)
+        self.fill_slots(pending_keys, pending_values, keys, values)
         self.pending[layer] = (pending_keys, pending_values)
 
         slots = self.visible_slots()
@@ -363,11 +361,15 @@ class SlidingWindowCache(Cache):
         all_values = torch.cat([sink_values, all_values[..., n_sinks:, :]], -2)
         return all_keys, all_values
 
-    def fill_slots(self, stored: Heads, new: Heads) -> None:
-        """Puts the new keys or values (b h t d) of a pass into their slots."""
-        positions = self.slot_positions(self.n_seen + new.shape[-2])
+    def fill_slots(
+        self, stored_keys: Heads, stored_values: Heads, keys: Heads, values: Heads
+    ) -> None:
+        """Puts a pass's new keys and values (b h t d) into their slots."""
+        positions = self.slot_positions(self.n_seen + keys.shape[-2])
         slots = (positions >= self.n_seen).nonzero()[:, 0]
-        stored[..., slots, :] = new[..., positions[slots] - self.n_seen, :]
+        sources = positions[slots] - self.n_seen
+        stored_keys[..., slots, :] = keys[..., sources, :]
+        stored_values[..., slots, :] = values[..., sources, :]
 
     def advance(self, n_new: int) -> None:
         """Ends a pass: what was pending takes the old keys' place, and all counts."""
