@@ -35,6 +35,18 @@ def random_tokens(*shape, d_vocab: int, seed: int = 0) -> Tensor:
     return torch.randint(d_vocab, shape, generator=seeded(seed))
 
 
+def rounding(n: int, expected: Tensor) -> dict[str, float]:
+    """What two right programs may differ by, where the longest sum has n terms.
+
+    Each term is rounded as it is added, by half an epsilon of a number about as large as
+    the largest expected, and another processor adds in another order: at worst n epsilons
+    between two programs, by chance √n. What is left covers the few products that follow
+    each other. Two right programs are then a tenth apart, or less.
+    """
+    largest = expected.detach().abs().max().item()
+    return {"atol": n * torch.finfo(expected.dtype).eps * largest, "rtol": 0}
+
+
 @torch.no_grad()
 def shaken(module: nn.Module, std: float = 0.3, seed: int = 0) -> nn.Module:
     """The module with large matrices, and gains and biases that can't be left out."""

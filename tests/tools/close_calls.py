@@ -1,0 +1,117 @@
+"""Writes down each comparison that came near its bound: for `kernels.py`.
+
+A plugin of pytest (`-p close_calls`), which a notebook's kernel imports as well. With the
+difference of two numbers at a third of the tolerance or more, or at three times the
+tolerance or less, the verdict may be another on another processor. Each such comparison
+is a line of JSON in the file that CLOSE_CALLS names.
+"""
+
+import functools
+import json
+import linecache
+import math
+import os
+import sys
+import sysconfig
+
+import torch
+from torch.testing import _comparison
+
+FACTOR = float(os.environ.get("FACTOR", 3))
+LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<")
+
+
+def places() -> list[str]:
+    """The line that compares, and the line of the test or cell that led there."""
+    lines = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path != __file__ and not path.startswith(LIBRARIES):
+            source = linecache.getline(path, frame.f_lineno).strip()
+            name = "cell" if "ipykernel" in path else os.path.relpath(path)
+            lines.append(f"{name}:{frame.f_lineno}: {source}")
+        frame = frame.f_back
+    return list(dict.fromkeys([*lines[:1], *lines[-1:]]))
+
+
+def write(difference: float, bound: float) -> None:
+    """Append a line, if the difference is neither far below the bound nor far above."""
+    if bound == 0 or not math.isfinite(difference):
+        return
+    ratio = difference / bound
+    if not 1 / FACTOR < ratio < FACTOR:
+        return
+    test = os.environ.get("PYTEST_CURRENT_TEST") or os.environ.get("NOTEBOOK", "")
+    call = {"test": test.removesuffix(" (call)"), "ratio": ratio, "places": places()}
+    with open(os.environ["CLOSE_CALLS"], "a", encoding="utf-8") as file:
+        file.write(json.dumps(call | {"difference": difference, "bound": bound}) + "\n")
+
+
+def write_tensors(one, other, rtol: float, atol: float) -> None:
+    """The same of the entry that is nearest to its bound, or furthest beyond."""
+    one, other = one.detach(), other.detach()
+    dtype = torch.promote_types(one.dtype, torch.float64)
+    one, other = one.to(dtype), other.to(dtype)
+    differences = (one - other).abs()
+    bounds = atol + rtol * other.abs()
+    compared = differences.isfinite() & (bounds > 0)
+    if compared.any():
+        differences = differences.broadcast_to(compared.shape)[compared]
+        bounds = bounds.broadcast_to(compared.shape)[compared]
+        i = (differences / bounds).argmax()
+        write(differences[i].item(), bounds[i].item())
+
+
+def watched(function):
+    """isclose or allclose, that writes before it compares."""
+
+    @functools.wraps(function)
+    def compare(one, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+        write_tensors(one, other, rtol, atol)
+        return function(one, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
+
+    return compare
+
+
+def watch() -> None:
+    """Watch PyTorch's comparisons, Python's, and those of pytest's approx."""
+    torch.isclose = watched(torch.isclose)  # what assert_close asks of tensors, too
+    torch.allclose = watched(torch.allclose)
+    torch.Tensor.isclose = watched(torch.Tensor.isclose)
+    torch.Tensor.allclose = watched(torch.Tensor.allclose)
+
+    compare_numbers = _comparison.NumberPair.compare
+    is_close = math.isclose
+
+    def compare(pair):
+        bound = pair.atol + pair.rtol * abs(pair.expected)
+        write(abs(pair.actual - pair.expected), bound)
+        return compare_numbers(pair)
+
+    def isclose(a, b, *, rel_tol=1e-9, abs_tol=0.0):
+        write(abs(a - b), max(rel_tol * max(abs(a), abs(b)), abs_tol))
+        return is_close(a, b, rel_tol=rel_tol, abs_tol=abs_tol)
+
+    _comparison.NumberPair.compare = compare
+    math.isclose = isclose
+
+
+def pytest_configure() -> None:
+    """As a plugin: here approx is there, too."""
+    from _pytest.approx import ApproxScalar
+
+    is_equal = ApproxScalar.__eq__
+
+    def compare(scalar, actual):
+        if isinstance(actual, int | float) and isinstance(scalar.expected, int | float):
+            write(abs(actual - scalar.expected), scalar.tolerance)
+        return is_equal(scalar, actual)
+
+    ApproxScalar.__eq__ = compare
+    watch()
+
+
+def pytest_collection_finish() -> None:
+    """conftest.py has asked for one thread; the setting may ask for two."""
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
