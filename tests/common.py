@@ -38,10 +38,10 @@ def random_tokens(*shape, d_vocab: int, seed: int = 0) -> Tensor:
 def rounding(n: int, expected: Tensor) -> dict[str, float]:
     """What two right programs may differ by, where the longest sum has n terms.
 
-    Each term is rounded as it is added, by half an epsilon of a number about as large as
-    the largest expected, and another processor adds in another order: at worst n epsilons
-    between two programs, by chance √n. What is left covers the few products that follow
-    each other. Two right programs are then a tenth apart, or less.
+    Each term that is added rounds the sum by half an epsilon of a number about as large
+    as the largest expected, and another processor adds in another order: at worst n
+    epsilons lie between two programs, by chance √n. What is left covers the few
+    products that follow each other, so what is right comes nowhere near.
     """
     largest = expected.detach().abs().max().item()
     return {"atol": n * torch.finfo(expected.dtype).eps * largest, "rtol": 0}

@@ -1,9 +1,9 @@
 """Writes down each comparison that came near its bound: for `kernels.py`.
 
-A plugin of pytest (`-p close_calls`), which a notebook's kernel imports as well. With the
-difference of two numbers at a third of the tolerance or more, or at three times the
-tolerance or less, the verdict may be another on another processor. Each such comparison
-is a line of JSON in the file that CLOSE_CALLS names.
+A plugin of pytest (`-p close_calls`), which a notebook's kernel imports as well. Where a
+difference is within a factor of 3 of what is tolerated, the verdict may be another one
+on another processor. Each such comparison is a line of JSON in the file that the
+environment's CLOSE_CALLS names.
 """
 
 import functools
