@@ -1,9 +1,9 @@
 """Writes down each comparison that came near its bound: for `kernels.py`.
 
-A plugin of pytest (`-p close_calls`), which a notebook's kernel imports as well. Where a
-difference is within a factor of 3 of what is tolerated, the verdict may be another one
-on another processor. Each such comparison is a line of JSON in the file that the
-environment's CLOSE_CALLS names.
+A plugin of pytest (`-p close_calls`), which a notebook's kernel imports as well. Where
+a difference is within a factor of 3 of what is tolerated, the verdict may be another
+one on another processor. Each such comparison is a line of JSON in the file that the
+environment's CLOSE_CALLS names. With MACHINE, this machine answers as another.
 """
 
 import functools
@@ -15,6 +15,7 @@ import sys
 import sysconfig
 
 import torch
+from elsewhere import become
 from torch.testing import _comparison
 
 FACTOR = float(os.environ.get("FACTOR", 3))
@@ -75,7 +76,9 @@ def watched(function):
 
 
 def watch() -> None:
-    """Watch PyTorch's comparisons, Python's, and those of pytest's approx."""
+    """Watch the comparisons of PyTorch and of Python."""
+    if machine := os.environ.get("MACHINE"):
+        become(machine)
     torch.isclose = watched(torch.isclose)  # what assert_close asks of tensors, too
     torch.allclose = watched(torch.allclose)
     torch.Tensor.isclose = watched(torch.Tensor.isclose)

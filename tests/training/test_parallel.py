@@ -126,4 +126,6 @@ def test_parts_of_16_bits_are_summed_in_32(dtype):
     def mean_error(partial):
         return (partial.output / partial.total - right).abs().mean().item()
 
-    assert mean_error(merged) == pytest.approx(mean_error(whole), rel=1e-2)
+    # Both have scores of 16 bits; merging adds roundings of float32 alone.
+    close = 256 * torch.finfo(torch.float32).eps
+    assert mean_error(merged) == pytest.approx(mean_error(whole), rel=close)
