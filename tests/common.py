@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing import start_processes
 
+from companion import GPT
+from companion.pretrained.quantized import kernel_is_here, pack_weights
 from companion.pretrained.smollm2 import PublishedTokenizer
 from companion.text.tokenizers import printable_bytes
 
@@ -157,6 +160,14 @@ def llama(header: dict, tensors: dict[str, Tensor]):
     model.load_state_dict(state, assign=True)
     model.model.rotary_emb = type(model.model.rotary_emb)(config)  # it had no numbers
     return model.eval()
+
+
+def pack(model: GPT) -> GPT:
+    """`pack_weights`; where the kernel is missing, it must say so."""
+    if kernel_is_here():
+        return pack_weights(model)
+    with pytest.warns(UserWarning, match="run unpacked"):
+        return pack_weights(model)
 
 
 def without_network() -> list[str]:

@@ -18,7 +18,14 @@ import torch
 from elsewhere import become
 from torch.testing import _comparison
 
-FACTOR = float(os.environ.get("FACTOR", 3))
+FACTOR = 3
+# These compare wrong answers and machines with the right ones. Their distance is none of
+# roundings, so it is near only where a rounding, of a millionth, could tip the verdict.
+WRONG_ON_PURPOSE = (
+    "test_wrong_answers_are_explained",
+    "test_a_wrong_answer_is_told_the_input_the_place_and_both_values",
+    "test_an_invariant_finds_each_fault",
+)
 LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<")
 
 
@@ -41,9 +48,10 @@ def write(difference: float, bound: float) -> None:
     if bound == 0 or not math.isfinite(difference):
         return
     ratio = difference / bound
-    if not 1 / FACTOR < ratio < FACTOR:
+    test = os.environ.get("NOTEBOOK") or os.environ.get("PYTEST_CURRENT_TEST", "")
+    factor = 1.01 if any(name in test for name in WRONG_ON_PURPOSE) else FACTOR
+    if not 1 / factor < ratio < factor:
         return
-    test = os.environ.get("PYTEST_CURRENT_TEST") or os.environ.get("NOTEBOOK", "")
     call = {"test": test.removesuffix(" (call)"), "ratio": ratio, "places": places()}
     with open(os.environ["CLOSE_CALLS"], "a", encoding="utf-8") as file:
         file.write(json.dumps(call | {"difference": difference, "bound": bound}) + "\n")
@@ -102,8 +110,9 @@ def watch() -> None:
 
 def pytest_configure() -> None:
     """As a plugin: here approx is there, too."""
-    from _pytest.approx import ApproxScalar
+    import pytest
 
+    ApproxScalar = type(pytest.approx(0.0))
     is_equal = ApproxScalar.__eq__
 
     def compare(scalar, actual):

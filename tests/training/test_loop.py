@@ -1,6 +1,7 @@
 """Training against loops written out; `test_optimizers` has what takes its steps."""
 
 import math
+import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +25,7 @@ from companion import (
     next_token_loss,
     train,
 )
-from companion.pretrained.quantized import PackedLinear, kernel_is_here, prepack
+from companion.pretrained.quantized import PackedLinear, prepack
 from companion.training import loop
 from companion.training.loop import clip_gradients, read_finite
 
@@ -286,8 +287,6 @@ def packed():
     ],
 )
 def test_what_can_not_be_trained_is_refused_before_a_batch_is_drawn(make, words):
-    if make is packed and not kernel_is_here():
-        pytest.skip("no 4-bit kernel")
     if make is laid_out and not torch.backends.mkldnn.is_available():
         pytest.skip("no oneDNN")
     model, optimizer = make()
@@ -426,10 +425,20 @@ def test_a_text_without_a_prediction_is_not_evaluated(n):
 
 def test_bfloat16_is_faster_where_the_processor_multiplies_it():
     flags = Path("/proc/cpuinfo")
-    if flags.exists() and "flags" in (text := flags.read_text()):
+    answers_as_it_is = not os.environ.get("MACHINE")  # tests/tools/elsewhere.py
+    if answers_as_it_is and flags.exists() and "flags" in (text := flags.read_text()):
         known = bool({"avx512_bf16", "amx_bf16"} & {*text.split()})
         assert device.bfloat16_is_faster("cpu") == known
     assert not device.bfloat16_is_faster("meta")
+
+
+@pytest.mark.parametrize("has_vectors", [True, False])
+@pytest.mark.parametrize("has_tiles", [True, False])
+def test_vectors_or_tiles_multiply_bfloat16(monkeypatch, has_vectors, has_tiles):
+    cpu = torch.cpu
+    monkeypatch.setattr(cpu, "_is_avx512_bf16_supported", lambda: has_vectors)
+    monkeypatch.setattr(cpu, "_is_amx_tile_supported", lambda: has_tiles)
+    assert device.bfloat16_is_faster("cpu") == (has_vectors or has_tiles)
 
 
 def test_tokens_of_either_integer_type_are_trained_on_and_evaluated():
