@@ -19,7 +19,7 @@ from elsewhere import become
 from torch.testing import _comparison
 
 FACTOR = 3
-# These compare wrong answers and machines with the right ones. Their distance is none of
+# These hold wrong answers and machines beside the right ones: their distance is none of
 # roundings, so it is near only where a rounding, of a millionth, could tip the verdict.
 WRONG_ON_PURPOSE = (
     "test_wrong_answers_are_explained",

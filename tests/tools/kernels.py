@@ -84,7 +84,7 @@ def main() -> int:
             calls = Path(folder) / "calls"
             startup = Path(folder) / "profile_default" / "startup"
             startup.mkdir(parents=True)
-            (startup / "close_calls.py").write_text(WATCH, encoding="utf-8")
+            (startup / "00-watch.py").write_text(WATCH, encoding="utf-8")
             environment = {"OMP_NUM_THREADS": "1"} | os.environ | SETTINGS[setting]
             paths = [str(ROOT), str(TOOLS), os.environ.get("PYTHONPATH", "")]
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
