@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from common import random, seeded, together
+from common import random, rounding, seeded, together
 from torch.multiprocessing import ProcessRaisedException
 
 from companion import GPT, GPTConfig, MultiHeadAttention, attention, causal_mask
@@ -107,7 +107,10 @@ def test_parts_of_attention_merge_in_any_order():
         for part in parts
     )
     merged = merge_partials(first, merge_partials(second, third))
-    torch.testing.assert_close(merged.output / merged.total, right)
+    # A score that is rounded by an epsilon of itself moves a weight by as large a part.
+    score = (queries @ keys.mT).abs().max().item() / 8**0.5
+    close = rounding(score, values)
+    torch.testing.assert_close(merged.output / merged.total, right, **close)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
