@@ -20,7 +20,7 @@ NPM := mathjax@3.2.2 reveal.js@5.2.1
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 .PHONY: help lab test data notebooks browser train explore chat tune bench tables seeds fuzz \
-	mutants assignment classroom guide site slides pages pictures links lock clean
+	kernels mutants assignment classroom guide site slides pages pictures links lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -77,6 +77,9 @@ seeds: data ## run the chapters with other seeds; N=3 seeds, ONE=05 for one chap
 
 fuzz: data ## try random models, caches, cuts and interruptions for ten minutes
 	$(PYTHON) tests/tools/fuzz.py
+
+kernels: data ## run tests and notebooks as other processors do, in hours; ONE=avx2 for one
+	$(PYTHON) tests/tools/kernels.py -n 2 $(if $(ONE),--setting $(ONE))
 
 mutants: data ## put small faults into the package and see which no test notices
 	$(PYTHON) -m pip install --quiet --constraint requirements.lock --editable .[mutants]

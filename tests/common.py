@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing import start_processes
 
+from companion import GPT
+from companion.pretrained.quantized import kernel_is_here, pack_weights
 from companion.pretrained.smollm2 import PublishedTokenizer
 from companion.text.tokenizers import printable_bytes
 
@@ -33,6 +36,22 @@ def random(*shape, seed: int = 0, dtype=torch.float32) -> Tensor:
 
 def random_tokens(*shape, d_vocab: int, seed: int = 0) -> Tensor:
     return torch.randint(d_vocab, shape, generator=seeded(seed))
+
+
+# Float64 rounds by 1e-16 of numbers that here stay below 100.
+EXACT = {"atol": 1e-10, "rtol": 0}
+
+
+def rounding(n: float, *expected: Tensor) -> dict[str, float]:
+    """What two right programs may differ by, where the longest sum has n terms.
+
+    Each term that is added rounds the sum by half an epsilon of a number about as large
+    as the largest expected, and another processor adds in another order: at worst n
+    epsilons lie between two programs, by chance √n. What is left covers the few
+    products that follow each other, so what is right comes nowhere near.
+    """
+    largest = max(x.detach().abs().max().item() for x in expected)
+    return {"atol": n * torch.finfo(expected[0].dtype).eps * largest, "rtol": 0}
 
 
 @torch.no_grad()
@@ -141,6 +160,14 @@ def llama(header: dict, tensors: dict[str, Tensor]):
     model.load_state_dict(state, assign=True)
     model.model.rotary_emb = type(model.model.rotary_emb)(config)  # it had no numbers
     return model.eval()
+
+
+def pack(model: GPT) -> GPT:
+    """`pack_weights`; where the kernel is missing, it must say so."""
+    if kernel_is_here():
+        return pack_weights(model)
+    with pytest.warns(UserWarning, match="run unpacked"):
+        return pack_weights(model)
 
 
 def without_network() -> list[str]:

@@ -2,6 +2,7 @@
 
 import signal
 
+import elsewhere
 import pytest
 import torch
 
@@ -18,6 +19,13 @@ def ctrl_c_raises():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(params=["as it is", "plain"])
+def processor(request, monkeypatch):
+    """This machine's processor, and one that can only do what all can."""
+    if request.param == "plain":
+        elsewhere.become("plain", monkeypatch.setattr)
 
 
 @pytest.fixture(scope="session")

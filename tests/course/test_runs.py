@@ -447,8 +447,10 @@ def test_a_run_in_bfloat16_follows_the_one_in_float32():
     config = replace(TINY.config, dropout=0.0)
     recipe = replace(TINY, config=config, batch_size=8, n_steps=60)
     halves, wholes = (quietly(recipe, bfloat16=half)[1] for half in (True, False))
-    assert wholes[-1] < wholes[0] - 1
-    assert halves[-1] == pytest.approx(wholes[-1], abs=0.05)
+    learned = wholes[0] - wholes[-1]
+    assert learned > 1
+    # Weights that are kept stay at the start, and learn nothing.
+    assert halves[0] - halves[-1] > 0.75 * learned
     assert halves != wholes
 
 
@@ -583,6 +585,8 @@ def test_two_processes_go_on_with_what_one_began(launched, path, tmp_path):
     assert expected.keys() == tensors.keys()
     for name in expected:
         if not name.startswith("generator"):
+            # The first step of the warm-up moves weights by 1e-5, and gradients of two
+            # halves add up to those of the whole but for rounding.
             torch.testing.assert_close(tensors[name], expected[name], rtol=0, atol=1e-5)
     torch.testing.assert_close(model.norm.gain, tensors["model.norm.gain"])
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from common import random
+from common import random, rounding
 from torch import nn
 from torch.testing import assert_close
 from transformers import LlamaConfig
@@ -39,7 +39,9 @@ def test_sinusoidal_is_the_formula_of_the_paper():
         for i in range(d_model // 2):
             angles = [p / 10_000 ** (2 * i / d_model) for p in range(40)]
             pairs = torch.tensor([(math.sin(a), math.cos(a)) for a in angles])
-            assert_close(table[:, 2 * i : 2 * i + 2], pairs, atol=1e-5, rtol=0)
+            # Angles up to 40 are rounded, as is their frequency.
+            close = rounding(2, torch.tensor(40.0))
+            assert_close(table[:, 2 * i : 2 * i + 2], pairs, **close)
 
 
 @pytest.mark.parametrize("base", [10_000, 500])
@@ -60,7 +62,9 @@ def test_rotate_is_llamas(base):
         cosines, sines = LlamaRotaryEmbedding(config)(queries, each)
         expected = apply_rotary_pos_emb(queries, keys, cosines, sines)
         rotated = turn(queries, positions), turn(keys, positions)
-        assert_close(rotated, expected, atol=1e-5, rtol=0)
+        # Angles up to 70 are rounded, as is their frequency.
+        close = rounding(2, 70 * queries, 70 * keys)
+        assert_close(rotated, expected, **close)
         by_angles = apply_rotary(queries, angles(positions, 8))
         assert torch.equal(by_angles, rotated[0])
     assert torch.equal(queries, copy)
@@ -76,7 +80,8 @@ def test_interleaved_rotation_is_multiplication_by_a_complex_number():
     turns = torch.polar(torch.ones(5, 4), positions[:, None] * frequencies)
     pairs = torch.view_as_complex(x.unflatten(-1, (4, 2)))
     expected = torch.view_as_real(pairs * turns).flatten(-2)
-    assert_close(rotated, expected, atol=1e-5, rtol=0)
+    # Angles up to 30 are rounded, as is their frequency.
+    assert_close(rotated, expected, **rounding(2, 30 * x))
 
 
 def test_far_positions_are_exact_in_a_model_of_half_precision_too():
@@ -86,7 +91,8 @@ def test_far_positions_are_exact_in_a_model_of_half_precision_too():
     x = random(1, 1, 1, 8).bfloat16()
     rotated = apply_rotary(x, scheme(None, Place(far, far))[1])
     assert rotated.dtype == torch.bfloat16
-    assert_close(rotated.float(), rotate(x.float(), far), atol=0.01, rtol=0.01)
+    # One rounding, by half an epsilon; position 1,000 is a whole radian off.
+    assert_close(rotated.float(), rotate(x.float(), far), **rounding(2, rotated))
 
 
 def test_the_frequencies_stay_whatever_a_model_goes_through():
@@ -137,7 +143,8 @@ def test_half_precision_as_the_default_rounds_no_position():
 def test_alibi_slopes_are_blooms_for_any_number_of_heads():
     for n_heads in (1, 2, 3, 4, 6, 8, 12, 16, 20):
         blooms = build_alibi_tensor(torch.ones(1, 2), n_heads, torch.float32)[:, 0, 1]
-        assert_close(alibi_slopes(n_heads), blooms, rtol=0, atol=1e-7)
+        # He multiplies step by step.
+        assert_close(alibi_slopes(n_heads), blooms, **rounding(n_heads, blooms))
 
 
 def test_alibi_charges_the_distance_to_the_last_aligned_key():

@@ -29,7 +29,7 @@ from companion import (
     save_checkpoint,
     train,
 )
-from companion.pretrained.quantized import PackedLinear, kernel_is_here, prepack
+from companion.pretrained.quantized import PackedLinear, prepack
 from companion.training.checkpoints import CheckpointError
 from companion.training.parallel import ShardedAdamW
 from companion.training.processes import Process, full_tensor, shard
@@ -479,8 +479,6 @@ def on_meta():
     ],
 )
 def test_what_a_file_can_not_hold_is_refused_and_the_old_one_stays(path, make, words):
-    if make is packed and not kernel_is_here():
-        pytest.skip("no 4-bit kernel")
     if make is laid_out and not torch.backends.mkldnn.is_available():
         pytest.skip("no oneDNN")
     before = path.read_bytes()

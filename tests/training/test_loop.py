@@ -1,6 +1,7 @@
 """Training against loops written out; `test_optimizers` has what takes its steps."""
 
 import math
+import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from common import random, seeded
+from common import EXACT, random, rounding, seeded
 from torch import nn
 from torch.testing import assert_close
 
@@ -24,11 +25,12 @@ from companion import (
     next_token_loss,
     train,
 )
-from companion.pretrained.quantized import PackedLinear, kernel_is_here, prepack
+from companion.pretrained.quantized import PackedLinear, prepack
 from companion.training import loop
 from companion.training.loop import clip_gradients, read_finite
 
 T = 5  # the context
+EPSILON = torch.finfo(torch.float32).eps
 
 
 def random_tokens(*shape, seed=0):
@@ -60,7 +62,8 @@ def test_the_loss_is_the_mean_surprise_at_the_targets(shape):
     for row, target in pairs:
         surprises.append(math.log(sum(map(math.exp, row))) - row[target])
     expected = sum(surprises) / len(surprises)
-    assert next_token_loss(logits, targets).item() == pytest.approx(expected, abs=1e-5)
+    close = rounding(13, logits)["atol"]
+    assert next_token_loss(logits, targets).item() == pytest.approx(expected, abs=close)
 
 
 def test_smoothing_spreads_its_share_over_all_tokens_and_padding_does_not_count():
@@ -85,7 +88,7 @@ def test_logits_of_16_bits_have_the_loss_of_the_same_numbers(dtype, smoothing):
     assert right.dtype == torch.float64
     loss = next_token_loss(logits, targets, smoothing)
     assert loss.dtype == torch.float32
-    assert_close(loss.double(), right, atol=0, rtol=1e-6)
+    assert_close(loss, right.float())
 
 
 class Table(nn.Module):
@@ -108,11 +111,11 @@ def test_a_model_of_16_bits_is_judged_as_its_logits_are(dtype):
     wide = Table(dtype).double()
     right = evaluate(wide, tokens)
     for size in (1, 3, 64):
-        assert evaluate(model, tokens, size) == pytest.approx(right, rel=1e-6)
+        assert evaluate(model, tokens, size) == pytest.approx(right, rel=13 * EPSILON)
 
     batch = tokens[:-1].view(-1, T), tokens[1:].view(-1, T)
     (loss,) = train(model, torch.optim.SGD(model.parameters(), 0.1), [batch])
-    assert loss == pytest.approx(right, rel=1e-6)
+    assert loss == pytest.approx(right, rel=13 * EPSILON)  # 13 logits are summed
 
 
 @pytest.mark.parametrize("dtype, scale", [(torch.bfloat16, 1), (torch.float16, 300)])
@@ -124,9 +127,12 @@ def test_gradients_of_16_bits_are_measured_in_32(dtype, scale):
     flat = torch.cat([p.grad.double().flatten() for p in model.parameters()])
 
     norm = clip_gradients(model, 0.5)
-    assert norm.item() == pytest.approx(flat.norm().item(), rel=1e-5)
+    by_chance = len(flat) ** 0.5 * EPSILON  # so far off is a sum of so many roundings
+    assert norm.item() == pytest.approx(flat.norm().item(), rel=by_chance)
     clipped = torch.cat([p.grad.double().flatten() for p in model.parameters()])
-    assert clipped.norm().item() == pytest.approx(0.5, rel=2e-3)
+    # Each number is rounded by half an epsilon at most.
+    half = torch.finfo(dtype).eps / 2
+    assert clipped.norm().item() == pytest.approx(0.5, rel=half)
     assert read_finite(0, torch.ones((), dtype=dtype), norm) == 1
 
 
@@ -145,7 +151,7 @@ def test_training_learns_a_repeated_batch(optimizer):
     tokens = random_tokens(2, T + 1)
     losses = train(model, optimizer(model), [(tokens[:, :-1], tokens[:, 1:])] * 200)
     assert len(losses) == 200
-    assert losses[0] == pytest.approx(math.log(13), abs=0.1)
+    assert losses[0] == pytest.approx(math.log(13), abs=0.1)  # logits about √8 · 0.02
     assert losses[-1] < 0.3
 
 
@@ -167,10 +173,10 @@ def test_train_is_the_plain_loop_of_pytorch():
     def on_step(step, loss):
         seen.append((step, loss))
 
-    model = tiny_gpt()
+    model = tiny_gpt().double()  # so that rounding hides nothing
     losses = train(model, sgd(model), data(), clip=0.2, on_step=on_step)
 
-    plain = tiny_gpt()
+    plain = tiny_gpt().double()
     optimizer = sgd(plain)
     expected = []
     for inputs, targets in data():
@@ -180,20 +186,21 @@ def test_train_is_the_plain_loop_of_pytorch():
         nn.utils.clip_grad_norm_(plain.parameters(), 0.2)
         optimizer.step()
         expected.append(loss.item())
-    assert losses == pytest.approx(expected, abs=1e-5)
-    assert_close(copies(model), copies(plain), atol=1e-6, rtol=0)
+    assert_close(losses, expected, **EXACT)
+    assert_close(copies(model), copies(plain), **EXACT)
     assert seen == list(enumerate(losses))
 
 
 def test_one_step_of_gradient_descent_is_as_long_as_the_clip():
-    model = tiny_gpt()
+    model = tiny_gpt().double()
     clip = 0.1
     before = copies(model)
     batch = (random_tokens(2, T), random_tokens(2, T, seed=1))
     train(model, torch.optim.SGD(model.parameters(), 1.0), [batch], clip=clip)
     steps = [a - b for a, b in zip(copies(model), before, strict=True)]
     length = sum(step.square().sum().item() for step in steps) ** 0.5
-    assert length == pytest.approx(clip, rel=1e-3)
+    # PyTorch adds 1e-6 to a length, here more than 0.1, before it divides by it.
+    assert clip * (1 - 1e-5) < length <= clip * (1 + 1e-10)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -280,8 +287,6 @@ def packed():
     ],
 )
 def test_what_can_not_be_trained_is_refused_before_a_batch_is_drawn(make, words):
-    if make is packed and not kernel_is_here():
-        pytest.skip("no 4-bit kernel")
     if make is laid_out and not torch.backends.mkldnn.is_available():
         pytest.skip("no oneDNN")
     model, optimizer = make()
@@ -381,7 +386,7 @@ def test_train_trains_with_dropout_and_evaluate_measures_without():
 @pytest.mark.parametrize("n", [2, T, T + 1, T + 2, 3 * T + 3])
 @torch.no_grad()
 def test_evaluate_predicts_every_token_but_the_first_once(n):
-    model = tiny_gpt()
+    model = tiny_gpt().double()
     tokens = random_tokens(n)
     for parameter in model.parameters():
         parameter.add_(random(*parameter.shape), alpha=0.3)
@@ -392,7 +397,7 @@ def test_evaluate_predicts_every_token_but_the_first_once(n):
         surprises.append(-logits.log_softmax(-1)[tokens[i]].item())
     expected = sum(surprises) / (n - 1)
     for size in (1, 2, 64):
-        assert evaluate(model, tokens, size) == pytest.approx(expected, abs=1e-5)
+        assert_close(evaluate(model, tokens, size), expected, **EXACT)
 
 
 def test_evaluate_keeps_no_graph():
@@ -420,10 +425,20 @@ def test_a_text_without_a_prediction_is_not_evaluated(n):
 
 def test_bfloat16_is_faster_where_the_processor_multiplies_it():
     flags = Path("/proc/cpuinfo")
-    if flags.exists() and "flags" in (text := flags.read_text()):
+    answers_as_it_is = not os.environ.get("MACHINE")  # tests/tools/elsewhere.py
+    if answers_as_it_is and flags.exists() and "flags" in (text := flags.read_text()):
         known = bool({"avx512_bf16", "amx_bf16"} & {*text.split()})
         assert device.bfloat16_is_faster("cpu") == known
     assert not device.bfloat16_is_faster("meta")
+
+
+@pytest.mark.parametrize("has_vectors", [True, False])
+@pytest.mark.parametrize("has_tiles", [True, False])
+def test_vectors_or_tiles_multiply_bfloat16(monkeypatch, has_vectors, has_tiles):
+    cpu = torch.cpu
+    monkeypatch.setattr(cpu, "_is_avx512_bf16_supported", lambda: has_vectors)
+    monkeypatch.setattr(cpu, "_is_amx_tile_supported", lambda: has_tiles)
+    assert device.bfloat16_is_faster("cpu") == (has_vectors or has_tiles)
 
 
 def test_tokens_of_either_integer_type_are_trained_on_and_evaluated():

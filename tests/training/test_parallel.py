@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from common import random, seeded, together
+from common import random, rounding, seeded, together
 from torch.multiprocessing import ProcessRaisedException
 
 from companion import GPT, GPTConfig, MultiHeadAttention, attention, causal_mask
@@ -107,7 +107,10 @@ def test_parts_of_attention_merge_in_any_order():
         for part in parts
     )
     merged = merge_partials(first, merge_partials(second, third))
-    torch.testing.assert_close(merged.output / merged.total, right)
+    # A score that is rounded by an epsilon of itself moves a weight by as large a part.
+    score = (queries @ keys.mT).abs().max().item() / 8**0.5
+    close = rounding(score, values)
+    torch.testing.assert_close(merged.output / merged.total, right, **close)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -126,4 +129,6 @@ def test_parts_of_16_bits_are_summed_in_32(dtype):
     def mean_error(partial):
         return (partial.output / partial.total - right).abs().mean().item()
 
-    assert mean_error(merged) == pytest.approx(mean_error(whole), rel=1e-2)
+    # Both have scores of 16 bits; merging adds roundings of float32 alone.
+    close = 256 * torch.finfo(torch.float32).eps
+    assert mean_error(merged) == pytest.approx(mean_error(whole), rel=close)

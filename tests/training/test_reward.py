@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from common import random_tokens, seeded, shaken
+from common import random_tokens, rounding, seeded, shaken
 
 import companion
 from companion.training import reward
@@ -69,9 +69,9 @@ def test_the_estimate_s_mean_over_all_groups_is_the_gradient():
         loss = reward.reward_loss(of_tokens[pair], advantages, ALL[pair])
         total = total + chances[pair].prod() * loss
     estimate = -gradient(model, total)
-    torch.testing.assert_close(
-        2 * estimate, expected_reward_gradient(model), rtol=1e-4, atol=1e-6
-    )
+    expected = expected_reward_gradient(model)
+    # A sum over all pairs.
+    torch.testing.assert_close(2 * estimate, expected, **rounding(16 * 16, expected))
 
 
 def test_the_estimate_from_drawn_answers_is_the_gradient_on_average():
@@ -207,9 +207,9 @@ def test_advantages_are_those_of_one_prompt():
     expected = torch.tensor([[0.5, -0.5, -0.5, 0.5], [-1, -1, -1, 3]])
     assert torch.equal(reward.advantages(rewards), expected)
     scaled = reward.advantages(rewards, scale=True)
-    torch.testing.assert_close(
-        scaled.square().mean(1), torch.ones(2), rtol=1e-3, atol=0
-    )
+    # 1e-4 is added to deviations of a half and more, and the quotient is squared.
+    squares = scaled.square().mean(1)
+    assert (squares <= 1).all() and (squares > 1 - 5 * 1e-4).all()
 
 
 def test_a_loss_has_no_way_back_through_the_verdict():
@@ -228,7 +228,7 @@ def test_the_distance_is_what_is_estimated_from_draws():
     error = differences.std() / math.sqrt(len(differences))
     assert exact > 0.1 and abs(differences.mean() - exact) < 4 * error
 
-    assert abs(reward.kl_divergence(z[0], z[0] + 3)) < 1e-6
+    assert abs(reward.kl_divergence(z[0], z[0] + 3)) < rounding(5, z)["atol"]
     assert abs(reward.kl_divergence(z[1], z[0]) - exact) > 0.05
     reference = torch.nn.functional.kl_div(
         z[1].log_softmax(-1), z[0].log_softmax(-1), log_target=True, reduction="sum"

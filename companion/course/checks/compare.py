@@ -349,7 +349,8 @@ def safe_difference(result: object, expected: object) -> str | None:
 def difference(result: object, expected: object, place: str = "") -> str | None:
     """Says how a result differs from the expected one; None if it doesn't.
 
-    Numbers are compared to 1e-4. `place` is where both stand within a larger result.
+    Numbers are compared to 1e-4: a thousand times float32's rounding, and below what a
+    mistake changes. `place` is where both stand within a larger result.
     """
     at = f"at {place} " if place else ""
     if isinstance(result, Mistake):

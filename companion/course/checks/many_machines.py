@@ -361,6 +361,7 @@ def parts(answer: Callable) -> None:
                     f"rank {rank} gives {describe(part)}, wanted {describe(product)}"
                 )
             rest = part - product
+            # To 1e-4, as all checks.
             if not rest.allclose(rest[:1].expand_as(rest), atol=1e-4):
                 raise Mistake(f"rank {rank} gives more than its product and the bias")
 

@@ -107,6 +107,7 @@ def block_operations(answer: Callable) -> None:
             rows.append(length * d * torch.tensor([d, d * n / h, length, f]))
         terms = torch.stack(rows).double()
         factors = torch.linalg.lstsq(terms / terms[0], sums).solution / terms[0]
+        # By default to 1e-5, in float64; a term that is missing is more.
         if not torch.allclose(terms @ factors, sums):
             operations = right(t, d_model, n_heads, n_kv_heads, d_hidden)
             raise Mistake(

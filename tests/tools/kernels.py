@@ -1,0 +1,110 @@
+"""Run tests and notebooks as other processors do: `kernels.py [-s SETTING] [PATH ...]`.
+
+Another processor adds in another order, and has other kernels. For each setting all
+tests and notebooks are run, or those named, and each comparison is printed whose
+difference came within a factor of 3 of what is tolerated: it is the next one that
+fails. Returns 1 where something failed or came near. Nothing is written.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TOOLS = Path(__file__).parent
+SETTINGS = {
+    "own": {},
+    "default": {"ATEN_CPU_CAPABILITY": "default"},  # as a processor without AVX2
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2"},
+    "onednn": {"ONEDNN_MAX_CPU_ISA": "SSE41"},
+    "mkl": {"MKL_CBWR": "COMPATIBLE"},
+    "threads": {"OMP_NUM_THREADS": "2"},
+    "plain": {"MACHINE": "plain"},  # elsewhere.py has these two
+    "gpu": {"MACHINE": "gpu"},
+}
+WATCH = "import close_calls\nclose_calls.watch()\ndel close_calls\n"
+NBVAL = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout=1800")
+
+
+def run(words: list[str], environment: dict[str, str]) -> list[str]:
+    """What pytest says at its end: the tests that failed, and their number."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *words], env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    lines = done.stdout.splitlines()
+    failed = [x for x in lines if x.startswith(("FAILED", "ERROR"))]
+    if done.returncode and not failed:
+        failed = [*lines[-20:], done.stderr[-2000:]]
+    print(f"    {words[-1]}: {lines[-1] if lines else 'nothing'}", flush=True)
+    return failed
+
+
+def nearest(calls: Path) -> list[str]:
+    """A line for each comparison that came near, with its nearest ratio."""
+    found = {}
+    lines = calls.read_text(encoding="utf-8").splitlines() if calls.exists() else []
+    for call in map(json.loads, lines):
+        test = call["test"].partition("[")[0]
+        key = test, *call["places"]
+        if key not in found or call["ratio"] > found[key]["ratio"]:
+            found[key] = call
+    return [
+        f"{call['ratio']:.2f} of the bound ({call['difference']:.2g} of"
+        f" {call['bound']:.2g}): {test}\n        " + "\n        ".join(places)
+        for (test, *places), call in found.items()
+    ]
+
+
+def main() -> int:
+    """All settings and all paths, or those given; 1 where one failed or came near."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-s", "--setting", action="append", choices=SETTINGS)
+    parser.add_argument("-n", type=int, default=1, help="how many processes")
+    parser.add_argument("paths", nargs="*", default=["tests", "notebooks"])
+    options = parser.parse_args()
+
+    # Each notebook by itself, so that it is known where a kernel compares.
+    tests, notebooks = [], []
+    for path in map(Path, options.paths):
+        found = sorted(path.glob("*.ipynb"))
+        if path.suffix == ".ipynb" or found:
+            notebooks += found or [path]
+        else:
+            tests.append(str(path))
+
+    n_bad = 0
+    for setting in options.setting or SETTINGS:
+        print(f"{setting} {SETTINGS[setting]}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            calls = Path(folder) / "calls"
+            startup = Path(folder) / "profile_default" / "startup"
+            startup.mkdir(parents=True)
+            (startup / "00-watch.py").write_text(WATCH, encoding="utf-8")
+            environment = {"OMP_NUM_THREADS": "1"} | os.environ | SETTINGS[setting]
+            paths = [str(ROOT), str(TOOLS), os.environ.get("PYTHONPATH", "")]
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+            environment["CLOSE_CALLS"] = str(calls)
+
+            bad = []
+            if tests:
+                # Two threads are for one process: several would wait for each other.
+                n = 1 if "OMP_NUM_THREADS" in SETTINGS[setting] else options.n
+                processes = ["-n", str(n), "--dist", "worksteal"] if n > 1 else []
+                bad += run(["-p", "close_calls", *processes, *tests], environment)
+            for path in notebooks:
+                kernel = {"IPYTHONDIR": folder, "NOTEBOOK": path.name}
+                bad += run([*NBVAL, str(path)], environment | kernel)
+            bad += nearest(calls)
+        for line in bad:
+            print(f"    {line}", flush=True)
+        n_bad += len(bad)
+    return 1 if n_bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
