@@ -331,7 +331,8 @@ def settings_of(model: nn.Module) -> dict[str, Any]:
 
     # The scheme of positions may have been changed since.
     for name, x in vars(getattr(model, "positions", nn.Module())).items():
-        if isinstance(x, Real) and name != "training":
+        is_own = not name.startswith("_") and name != "training"
+        if is_own and isinstance(x, Real):
             settings[f"positions.{name}"] = x
     return settings
 
@@ -448,9 +449,10 @@ def check_made_for(path: Path | str, about: dict[str, Any], model: nn.Module) ->
             there = saved.get(name, "missing")
             value = here.get(name, "missing")
             if there != value:
+                label = name if name in here else shown(name)
                 raise ValueError(
-                    f"{other}: {shown(name)} is {shown(there)} there and {shown(value)}"
-                    f" here; {remedy}"
+                    f"{other}: {label} is {shown(there)} there and {shown(value)} here;"
+                    f" {remedy}"
                 )
 
     prints = about["adapter for"]
