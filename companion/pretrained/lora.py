@@ -178,7 +178,7 @@ def linear_layer(model: nn.Module, name: str) -> nn.Linear:
     """
     layer = dict(model.named_modules()).get(name)
     if layer is None or not name:
-        raise ValueError(f"the model has no linear layer {shown(name)}")
+        raise ValueError(f"the model has no linear layer {quoted(name)}")
     if not is_plain_linear(layer):
         kind = type(layer).__name__
         raise ValueError(
@@ -369,11 +369,17 @@ def save_adapter(path: Path | str, model: nn.Module) -> None:
     write_atomically(Path(path), pack_tensors(tensors, about))
 
 
+def quoted(name: str) -> str:
+    """Returns a name that a file gives, in one line that isn't long."""
+    words = repr(name)
+    return words if len(words) <= 100 else f"{words[:100]}..."
+
+
 def check_numbers(name: str, A: Tensor, B: Tensor, alpha: float) -> None:
     """Raises ValueError unless A (r i), B (o r) and alpha are an adapter's."""
-    check_alpha(**{f"alpha of {shown(name)}": alpha})
+    check_alpha(**{f"alpha of {quoted(name)}": alpha})
     for matrix, x in (("A", A), ("B", B)):
-        own_name = shown(f"{name}.{matrix}")
+        own_name = quoted(f"{name}.{matrix}")
         if x.dtype not in FLOATS or x.dim() != 2 or not x.numel():
             raise ValueError(
                 f"{own_name} is {shown(x)}; it must be a matrix of floats, and the rank"
@@ -383,7 +389,7 @@ def check_numbers(name: str, A: Tensor, B: Tensor, alpha: float) -> None:
             raise ValueError(f"{own_name} has numbers that aren't finite")
     if len(A) != B.shape[1]:
         raise ValueError(
-            f"{shown(name)} has an A of rank {len(A)} and a B of rank {B.shape[1]}"
+            f"{quoted(name)} has an A of rank {len(A)} and a B of rank {B.shape[1]}"
         )
 
 
@@ -449,7 +455,7 @@ def check_made_for(path: Path | str, about: dict[str, Any], model: nn.Module) ->
             there = saved.get(name, "missing")
             value = here.get(name, "missing")
             if there != value:
-                label = name if name in here else shown(name)
+                label = name if name in here else quoted(name)
                 raise ValueError(
                     f"{other}: {label} is {shown(there)} there and {shown(value)} here;"
                     f" {remedy}"
