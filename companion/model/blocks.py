@@ -66,6 +66,17 @@ ACTIVATIONS = {
 NORMS = {"layer": LayerNorm, "rms": lambda d_model, bias: RMSNorm(d_model)}
 
 
+def is_plain_linear(layer: nn.Module) -> bool:
+    """Returns whether a layer computes W x + b, and surely nothing else.
+
+    Only then may its matrix be cut, packed or changed. A class that extends nn.Linear,
+    a parameter beside the two and a hook may compute something else.
+    """
+    own = {*layer._parameters, *layer._buffers}
+    hooks = [*layer._forward_hooks, *layer._forward_pre_hooks]
+    return type(layer) is nn.Linear and own == {"weight", "bias"} and not hooks
+
+
 class FeedForward(nn.Module):
     """Takes x (b t c) through a wider hidden layer and back, each position by itself.
 

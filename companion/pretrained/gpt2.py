@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tiktoken
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -84,16 +85,22 @@ def load_gpt2(
     A file of none of the four sizes, but else of GPT-2's parts, needs its `n_heads`. An
     output matrix `lm_head.weight` that differs from the embedding is the model's own.
     `python -m companion gpt2` fetches the smallest, 548 MB. Raises what `find` and
-    `rename` do, ValueError for a size whose heads aren't known, and RuntimeError where
-    a tensor has another shape. Radford et al. 2019.
+    `rename` do, ValueError for a damaged file and a size whose heads aren't known, and
+    RuntimeError where a tensor has another shape. Radford et al. 2019.
     """
     # Some files say "transformer." before each name but the output matrix's.
-    stored = load_file(find(GPT2) if path is None else path)
-    tensors = {
-        name.removeprefix("transformer."): x
-        for name, x in stored.items()
-        if not name.endswith(MASKS)
-    }
+    path = find(GPT2) if path is None else path
+    try:
+        stored = load_file(path)
+    except (SafetensorError, KeyError) as error:
+        raise ValueError(f"{path} is damaged, or no safetensors: {error}") from None
+    tensors = {}
+    for stored_name, x in stored.items():
+        name = stored_name.removeprefix("transformer.")
+        if name in tensors:
+            raise ValueError(f"{path} has {name} twice, once as transformer.{name}")
+        if not name.endswith(MASKS):
+            tensors[name] = x
     output = tensors.pop("lm_head.weight", None)
 
     numbers = {name.split(".")[1] for name in tensors if name.startswith("h.")}

@@ -4,31 +4,58 @@ A layer W x becomes W x + (alpha / r) B A x, where A (r i) and B (o r) have rank
 W stays as it is. Hu et al. 2022, section 4.1.
 """
 
-import json
 import math
+import sys
 from collections.abc import Collection
 from hashlib import sha256
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor, nn
 
+from ..device import at_least_float32, is_joined
 from ..files import resolve_target, write_atomically
-from ..inputs import check_between, check_whole
+from ..inputs import check_between, check_whole, shown
+from ..model.blocks import is_plain_linear
+from ..tensor_files import UNREADABLE, pack_tensors, read_words, unpack_tensors
+from ..training.checkpoints import to_json
+from ..training.processes import check_gathered, check_not_sharded, full_tensor
 
 # The layers that learn by default: those of the chapter.
 ADAPTED_LAYERS = ("to_queries", "to_values", "to_hidden", "feed_forward.to_output")
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+# The precisions to which weights of each can be rounded, so that they are compared.
+COARSER = {
+    torch.float64: FLOATS,
+    torch.float32: FLOATS[1:],
+    torch.bfloat16: (torch.bfloat16,),
+    torch.float16: (torch.float16,),
+}
+# Settings that change nothing of what a model with the same weights computes.
+WITHOUT_EFFECT = (
+    "context_length",
+    "d_hidden",
+    "dropout",
+    "engine",
+    "n_kv_heads",
+    "zero_init",
+)
 
 
 class LoRALinear(nn.Module):
     """A frozen linear layer with two matrices that learn: x (... i) -> (... o).
 
     A is drawn from `generator`, uniformly between ±1/√i, as Hu et al.'s own code and
-    `peft` have it, and B is 0, so at first the layer computes what it did before. The
-    frozen layer is the child `layer`, and may be packed to decode.
+    `peft` have it, and B is 0, so at first the layer computes what it did before. Both
+    are in float32 even beside a weight of 16 bits, which would round most of a small
+    step away. The frozen layer is the child `layer`, and may be packed to decode.
+    Raises ValueError for a rank that is no whole number from 1, an alpha that isn't
+    above 0, and a layer that isn't plain.
     """
 
     def __init__(
@@ -39,19 +66,49 @@ class LoRALinear(nn.Module):
         generator: torch.Generator | None = None,
     ):
         super().__init__()
+        check_whole(rank=rank)
+        check_alpha(alpha=alpha)
+        if not is_plain_linear(layer):
+            raise ValueError(
+                f"a {type(layer).__name__} can't have an adapter: it goes beside a"
+                " plain nn.Linear alone, without hooks"
+            )
         self.layer = layer.requires_grad_(False)
-        self.rank = rank
         self.alpha = alpha
 
         bound = 1 / math.sqrt(layer.in_features)
-        A = torch.empty(rank, layer.in_features)
+        A = torch.empty(rank, layer.in_features, dtype=torch.float32)
         A.uniform_(-bound, bound, generator=generator)
-        self.A = nn.Parameter(A.to(layer.weight))
-        self.B = nn.Parameter(layer.weight.new_zeros(layer.out_features, rank))
+        weight = layer.weight
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        self.A = nn.Parameter(A.to(weight.device, dtype))
+        B = torch.zeros(layer.out_features, rank, device=weight.device, dtype=dtype)
+        self.B = nn.Parameter(B)
+
+    @property
+    def rank(self) -> int:
+        """The number of A's rows."""
+        return len(self.A)
 
     def forward(self, x: Tensor) -> Tensor:
-        change = F.linear(F.linear(x, self.A), self.B)
-        return self.layer(x) + self.alpha / self.rank * change
+        change = F.linear(F.linear(x.to(self.A.dtype), self.A), self.B)
+        out = self.layer(x)
+        return out + (self.alpha / self.rank * change).to(out.dtype)
+
+    def _apply(self, fn, recurse: bool = True) -> nn.Module:
+        """Moves or converts all, as `bfloat16()` does, but leaves A and B exact."""
+        exact = {"A": self.A.data, "B": self.B.data}
+        super()._apply(fn, recurse)
+        for name, x in exact.items():
+            parameter = getattr(self, name)
+            if at_least_float32(parameter).dtype != parameter.dtype:
+                parameter.data = x.to(parameter.device)
+        return self
+
+
+def check_alpha(**alphas: object) -> None:
+    """Raises ValueError unless each is a number above 0, and finite."""
+    check_between(0, sys.float_info.max, above=True, **alphas)
 
 
 def adapters(model: nn.Module) -> dict[str, LoRALinear]:
@@ -70,7 +127,10 @@ def put(model: nn.Module, name: str, layer: nn.Module) -> None:
 
 
 def check_plain(model: nn.Module) -> None:
-    """Raises ValueError for a model that has adapters, or is laid out to decode."""
+    """Raises ValueError for a model that can't be given adapters as it is now.
+
+    It has some, is laid out to decode, or this rank has parts of its layers alone.
+    """
     for name, part in model.named_modules():
         if isinstance(part, LoRALinear):
             raise ValueError(
@@ -81,37 +141,60 @@ def check_plain(model: nn.Module) -> None:
                 f"{name} is a {type(part).__name__}, laid out to decode: give the model"
                 " its adapter first, and pack it then"
             )
+    check_gathered(model)
+    check_not_sharded(model, "give the model its adapters first, and shard it then")
 
 
 def layers_named(model: nn.Module, names: Collection[str]) -> dict[str, nn.Linear]:
     """Returns the linear layers whose names are, or end with, one of `names`.
 
-    Raises ValueError for a name that no layer has, and for a weight that another part
-    of the model uses as well.
+    Raises ValueError for no names, for a name that no layer has or one that isn't a
+    plain linear layer, and for a weight that another part of the model uses as well.
     """
-    owners = {}
-    for name, weight in model.named_parameters(remove_duplicate=False):
-        owners.setdefault(id(weight), []).append(name)
+    if isinstance(names, str):
+        raise ValueError(f"names is {names!r}; it must be a list: [{names!r}]")
+    names = [*names]
+    if not names:
+        raise ValueError("names is empty: nothing would learn; name a layer")
 
     layers = {}
     missing = set(names)
-    for name, layer in model.named_modules():
+    for name, _ in model.named_modules():
         endings = {ending for ending in names if f".{name}".endswith(f".{ending}")}
-        if type(layer) is not nn.Linear or not endings:
-            continue
-        missing -= endings
-        layers[name] = layer
-        shared = owners[id(layer.weight)]
-        if len(shared) > 1:
-            raise ValueError(
-                f"{' and '.join(shared)} are one matrix, which can't have an adapter in"
-                " one of its places"
-            )
+        if name and endings:
+            missing -= endings
+            layers[name] = linear_layer(model, name)
     if missing:
         raise ValueError(
             f"the model has no linear layer whose name ends with {min(missing)!r}"
         )
     return layers
+
+
+def linear_layer(model: nn.Module, name: str) -> nn.Linear:
+    """Returns the plain linear layer that a model has under this very name.
+
+    Raises ValueError where it has none, and where another part uses its weight.
+    """
+    layer = dict(model.named_modules()).get(name)
+    if layer is None or not name:
+        raise ValueError(f"the model has no linear layer {quoted(name)}")
+    if not is_plain_linear(layer):
+        kind = type(layer).__name__
+        raise ValueError(
+            f"{name} is no linear layer, but a {kind}: an adapter goes beside a"
+            " plain nn.Linear alone, without hooks"
+        )
+    shared = []
+    for other, weight in model.named_parameters(remove_duplicate=False):
+        if weight is layer.weight:
+            shared.append(other)
+    if len(shared) > 1:
+        raise ValueError(
+            f"{' and '.join(shared)} are one matrix, which can't have an adapter in"
+            " one of its places"
+        )
+    return layer
 
 
 def wrap(
@@ -125,11 +208,13 @@ def wrap(
 
     They are those whose names, such as "blocks.0.feed_forward.to_hidden", end with one
     of `names`. Returns the model itself, which computes what it did before. Raises
-    ValueError for a name that no layer has, for one matrix in two places, and for a
-    model that has adapters already or is packed to decode. Hu et al. 2022. Chapter 14.
+    ValueError for no names, for a name that no layer has or one that isn't a plain
+    linear layer, for one matrix in two places, and for a model that has adapters
+    already, is packed to decode, or lies in parts on many ranks. Hu et al. 2022.
+    Chapter 14.
     """
     check_whole(rank=rank)
-    check_between(0, above=True, alpha=alpha)
+    check_alpha(alpha=alpha)
     check_plain(model)
     layers = layers_named(model, names)
 
@@ -140,53 +225,125 @@ def wrap(
     return model
 
 
+def check_own(name: str, adapter: LoRALinear, remedy: str) -> None:
+    """Raises ValueError for an adapter that isn't just W x + (alpha / r) B A x."""
+    layer = adapter.layer
+    if type(adapter) is not LoRALinear:
+        raise ValueError(
+            f"{name} is a {type(adapter).__name__}, and may compute more than a"
+            " LoRALinear does"
+        )
+    if getattr(layer, "trainable", True) is False:
+        raise ValueError(f"{name} is packed or laid out to decode: {remedy}")
+    if not is_plain_linear(layer):
+        raise ValueError(f"{name}.layer is no plain linear layer, or has a hook")
+
+
 @torch.no_grad()
 def merge(model: nn.Module) -> nn.Module:
     """Adds each adapter's product to its layer's weight. Returns the model itself.
 
     It has no adapters any more, computes what it did, and is as fast as before; the
-    weights that it was made of stay as they are. Raises ValueError for a layer that is
-    laid out to decode. Hu et al. 2022, section 4.1. Chapter 14.
+    weights that it was made of stay as they are. Weights of 16 bits round the sum.
+    Raises ValueError for a layer that is laid out to decode or isn't plain, and for a
+    model that lies in parts on many ranks. Hu et al. 2022, section 4.1. Chapter 14.
     """
     layers = adapters(model)
+    check_not_sharded(model, "save the adapter, and merge it in one process")
     for name, adapter in layers.items():
-        if type(adapter.layer) is not nn.Linear:
-            raise ValueError(
-                f"{name} holds a {type(adapter.layer).__name__}, laid out to decode:"
-                " merge first, and pack then"
-            )
+        check_own(name, adapter, "merge first, and pack then")
 
     for name, adapter in layers.items():
         layer = adapter.layer
-        change = adapter.alpha / adapter.rank * (adapter.B @ adapter.A)
+        with torch.autocast(layer.weight.device.type, enabled=False):
+            change = adapter.alpha / adapter.rank * (adapter.B @ adapter.A)
         # A new tensor: the old one may be another model's, too.
-        layer.weight = nn.Parameter(layer.weight + change, requires_grad=False)
+        weight = (layer.weight + change).to(layer.weight.dtype)
+        layer.weight = nn.Parameter(weight, requires_grad=False)
         put(model, name, layer)
     return model
 
 
-def fingerprint(model: nn.Module) -> str:
-    """Returns a SHA-256 of a model's weights, adapters left out."""
-    digest = sha256()
+def base_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Returns a model's parameters and buffers by name, as they were without adapters.
+
+    The names are sorted.
+    """
     layers = adapters(model)
-    parameters = {}
-    for name, x in model.named_parameters():
+    tensors = {}
+    for name, x in [*model.named_parameters(), *model.named_buffers()]:
         place, _, own_name = name.rpartition(".")
         if place in layers:
             continue  # A or B
-        parameters[f"{place.removesuffix('.layer')}.{own_name}"] = x
+        parent, _, child = place.rpartition(".")
+        if parent in layers and child == "layer":
+            place = parent
+        tensors[f"{place}.{own_name}"] = x
+    return dict(sorted(tensors.items()))
 
-    for name, x in sorted(parameters.items()):
+
+def fingerprint(model: nn.Module, dtype: torch.dtype | None = None) -> str:
+    """Returns a SHA-256 of a model's weights, adapters left out.
+
+    They are taken as they are, or rounded to `dtype`. Of a model that `shard` has
+    parted all ranks must call this. Raises ValueError for a rank's part of a model that
+    can't be gathered.
+    """
+    check_gathered(model)
+    digest = sha256()
+    for name, x in base_tensors(model).items():
+        x = full_tensor(x.detach()).cpu()
+        if dtype is not None and x.is_floating_point():
+            x = x.to(dtype)
         digest.update(f"{name} {x.dtype} {tuple(x.shape)}\n".encode())
-        digest.update(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(x.contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def precisions(model: nn.Module) -> list[torch.dtype]:
+    """Returns the precisions that all of a model's weights have or can be rounded to.
+
+    The finest comes first. Raises ValueError where there is none.
+    """
+    found = list(FLOATS)
+    dtypes = {x.dtype for x in base_tensors(model).values() if x.is_floating_point()}
+    for dtype in dtypes:
+        found = [each for each in found if each in COARSER.get(dtype, ())]
+    if not found:
+        names = " and ".join(sorted(map(str, dtypes)))
+        raise ValueError(
+            f"the model's weights are of {names}, which can't be compared: give all one"
+            " precision, as by model.float()"
+        )
+    return found
+
+
+def settings_of(model: nn.Module) -> dict[str, Any]:
+    """Returns what a model computes by, beside its weights, as JSON."""
+    config = getattr(model, "config", None)
+    settings = to_json(getattr(config, "__dict__", {}))
+    if settings.get("positions") != "rotary":
+        settings.pop("rotary_base", None)
+    for name in WITHOUT_EFFECT:
+        settings.pop(name, None)
+    if hasattr(model, "causal"):
+        settings["causal"] = model.causal
+
+    # The scheme of positions may have been changed since.
+    for name, x in vars(getattr(model, "positions", nn.Module())).items():
+        is_own = not name.startswith("_") and name != "training"
+        if is_own and isinstance(x, Real):
+            settings[f"positions.{name}"] = x
+    return settings
 
 
 def save_adapter(path: Path | str, model: nn.Module) -> None:
     """Writes a model's adapters to a file, with a fingerprint of what they are for.
 
-    Only a whole file takes the place of an older one. Raises ValueError for a model
-    that has no adapters, or is packed, and OSError where nothing can be written.
+    Only a whole file takes the place of an older one. All processes that train together
+    must call this; rank 0 writes. Raises ValueError for a model that has no adapters,
+    is packed or a rank's part, for numbers that aren't finite, and OSError where
+    nothing can be written.
     """
     layers = adapters(model)
     if not layers:
@@ -194,67 +351,161 @@ def save_adapter(path: Path | str, model: nn.Module) -> None:
     tensors = {}
     alphas = {}
     for name, adapter in layers.items():
-        if type(adapter.layer) is not nn.Linear:
-            raise ValueError(f"{name} is packed to decode: save the adapter before")
-        tensors[f"{name}.A"] = adapter.A.detach().cpu().contiguous()
-        tensors[f"{name}.B"] = adapter.B.detach().cpu().contiguous()
-        alphas[name] = adapter.alpha
+        check_own(name, adapter, "save the adapter before")
+        A = full_tensor(adapter.A.detach()).cpu()
+        B = full_tensor(adapter.B.detach()).cpu()
+        check_numbers(name, A, B, adapter.alpha)
+        tensors[f"{name}.A"] = A.clone(memory_format=torch.contiguous_format)
+        tensors[f"{name}.B"] = B.clone(memory_format=torch.contiguous_format)
+        alphas[name] = float(adapter.alpha)
 
-    header = {"adapter for": fingerprint(model), "alphas": alphas}
-    text = json.dumps(header, sort_keys=True)
-    write_atomically(Path(path), save(tensors, {"companion": text}))
+    about = {
+        "adapter for": {str(x): fingerprint(model, x) for x in precisions(model)},
+        "settings": settings_of(model),
+        "alphas": alphas,
+    }
+    if is_joined() and dist.get_rank() > 0:
+        return
+    write_atomically(Path(path), pack_tensors(tensors, about))
 
 
-def read_adapter(path: Path | str) -> tuple[dict[str, Tensor], dict]:
-    """Reads an adapter's file. Returns its tensors by name, and its header.
+def quoted(name: str) -> str:
+    """Returns a name that a file gives, in one line that isn't long."""
+    words = repr(name)
+    return words if len(words) <= 100 else f"{words[:100]}..."
 
-    Raises ValueError for a file that is no adapter, or damaged.
+
+def check_numbers(name: str, A: Tensor, B: Tensor, alpha: float) -> None:
+    """Raises ValueError unless A (r i), B (o r) and alpha are an adapter's."""
+    check_alpha(**{f"alpha of {quoted(name)}": alpha})
+    for matrix, x in (("A", A), ("B", B)):
+        own_name = quoted(f"{name}.{matrix}")
+        if x.dtype not in FLOATS or x.dim() != 2 or not x.numel():
+            raise ValueError(
+                f"{own_name} is {shown(x)}; it must be a matrix of floats, and the rank"
+                " 1 or more"
+            )
+        if not x.isfinite().all():
+            raise ValueError(f"{own_name} has numbers that aren't finite")
+    if len(A) != B.shape[1]:
+        raise ValueError(
+            f"{quoted(name)} has an A of rank {len(A)} and a B of rank {B.shape[1]}"
+        )
+
+
+def read_adapter(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Reads an adapter's file. Returns its tensors by name, and what it says of them.
+
+    That is "adapter for", fingerprints by precision, "settings" of the model, and
+    "alphas" by layer. Files of version 0.1.0 have no SHA-256 and no settings, and one
+    fingerprint. Raises ValueError for a file that is no adapter, or damaged.
     """
     data = resolve_target(Path(path)).read_bytes()
     try:
-        tensors = load(data)
-        end = 8 + int.from_bytes(data[:8], "little")  # as safetensors has it
-        header = json.loads(json.loads(data[8:end])["__metadata__"]["companion"])
-        names = {f"{name}.{matrix}" for name in header["alphas"] for matrix in "AB"}
-        if names != tensors.keys() or not isinstance(header["adapter for"], str):
-            raise ValueError
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError):
+        about = read_words(data)
+        if isinstance(about, dict):  # of version 0.1.0
+            tensors = load(data)
+            about = {"settings": None} | about
+        else:
+            tensors, about = unpack_tensors(data)
+        check_about(about, tensors)
+    except UNREADABLE:
         raise ValueError(
             f"{path} is damaged, or no adapter: `python -m companion tune` makes one"
         ) from None
-    return tensors, header
+    try:
+        for name, alpha in about["alphas"].items():
+            check_numbers(name, tensors[f"{name}.A"], tensors[f"{name}.B"], alpha)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is no adapter that can be used: {error}: train it anew"
+        ) from None
+    return tensors, about
+
+
+def check_about(about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Raises ValueError unless a file says all of an adapter, and nothing more."""
+    if about.keys() != {"adapter for", "settings", "alphas"}:
+        raise ValueError("it says more or less")
+    prints = about["adapter for"]
+    if isinstance(prints, dict) and prints.keys() <= {str(x) for x in FLOATS}:
+        prints = "".join(prints.values())
+    is_known = isinstance(about["settings"], dict | None)
+    if not isinstance(prints, str) or not prints or not is_known:
+        raise ValueError("it doesn't say what it is for")
+    names = {f"{name}.{matrix}" for name in about["alphas"] for matrix in "AB"}
+    if not isinstance(about["alphas"], dict) or not names or names != tensors.keys():
+        raise ValueError("its tensors are others than it says")
+
+
+def check_made_for(path: Path | str, about: dict[str, Any], model: nn.Module) -> None:
+    """Raises ValueError, naming what differs, for another model than a file's.
+
+    Weights are compared in the finest precision that both can have: an adapter for
+    float32 is one for the same weights in bfloat16, too.
+    """
+    other = f"{path} was made for another model than this one"
+    remedy = "load the model that it was trained with, or train it anew"
+
+    saved = about["settings"]
+    here = settings_of(model)
+    if saved is not None:
+        names = saved.keys() | here.keys()
+        for name in sorted(names, key=lambda name: ("." in name, name)):
+            there = saved.get(name, "missing")
+            value = here.get(name, "missing")
+            if there != value:
+                label = name if name in here else quoted(name)
+                raise ValueError(
+                    f"{other}: {label} is {shown(there)} there and {shown(value)} here;"
+                    f" {remedy}"
+                )
+
+    prints = about["adapter for"]
+    if isinstance(prints, str):  # of version 0.1.0
+        if prints == fingerprint(model):
+            return
+        raise ValueError(f"{other}, whose weights differ: {remedy}")
+    found = precisions(model)
+    for dtype in found:
+        if str(dtype) in prints:
+            if prints[str(dtype)] == fingerprint(model, dtype):
+                return
+            raise ValueError(f"{other}, whose weights differ: {remedy}")
+    raise ValueError(
+        f"{path} was made for weights of {' or '.join(prints)}, with which those of"
+        f" {found[0]} here can't be compared: load the model in one of them, or in"
+        " float32"
+    )
 
 
 def load_adapter(path: Path | str, model: nn.Module) -> nn.Module:
     """Gives a model the adapters of a file. Returns the model itself, to be used.
 
     Raises ValueError, and changes nothing, for a file that is no adapter, for one that
-    was made for other weights, and for a model that has adapters already or is packed;
-    OSError where there is no such file. Chapter 14.
+    was made for another model, and for a model that has adapters already, is packed, or
+    lies in parts on many ranks; OSError where there is no such file. Chapter 14.
     """
-    tensors, header = read_adapter(path)
+    tensors, about = read_adapter(path)
     check_plain(model)
-    if header["adapter for"] != fingerprint(model):
-        raise ValueError(
-            f"{path} was made for another model than this one, whose weights differ:"
-            " load the model that it was trained with, or train it anew"
-        )
+    check_made_for(path, about, model)
 
-    layers = layers_named(model, header["alphas"])
-    new = {}
-    for name, alpha in header["alphas"].items():
-        adapter = LoRALinear(layers[name], len(tensors[f"{name}.A"]), alpha)
-        for matrix, parameter in (("A", adapter.A), ("B", adapter.B)):
-            x = tensors[f"{name}.{matrix}"]
-            if x.shape != parameter.shape:
-                raise ValueError(
-                    f"{path}: {name}.{matrix} is {tuple(x.shape)}, and the model's"
-                    f" layer takes {tuple(parameter.shape)}"
-                )
-            parameter.data.copy_(x)
-        new[name] = adapter
+    layers = {}
+    for name in about["alphas"]:
+        layer = linear_layer(model, name)
+        shape = (tensors[f"{name}.B"].shape[0], tensors[f"{name}.A"].shape[1])
+        if layer.weight.shape != shape:
+            raise ValueError(
+                f"{path}: the matrices of {name} are for a weight of {shape}, and the"
+                f" model's is {tuple(layer.weight.shape)}"
+            )
+        layers[name] = layer
 
     model.requires_grad_(False)
-    for name, adapter in new.items():
-        put(model, name, adapter.requires_grad_(False).train(layers[name].training))
+    for name, layer in layers.items():
+        A = tensors[f"{name}.A"]
+        adapter = LoRALinear(layer, len(A), about["alphas"][name])
+        adapter.A.data.copy_(A)
+        adapter.B.data.copy_(tensors[f"{name}.B"])
+        put(model, name, adapter.requires_grad_(False).train(layer.training))
     return model

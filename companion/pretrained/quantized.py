@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 from ..device import bfloat16_is_faster
 from ..inputs import check_tensor, shown
+from ..model.blocks import is_plain_linear
 from ..model.gpt import GPT
+from ..training.processes import check_not_sharded
 
 BLOCK = 32  # inputs that share a scale and an offset
 # Which of the numbers 0 to 15, or 0 to 255, the kernel takes for 0: its own begin at
@@ -28,12 +30,14 @@ CENTER = {4: 8, 8: 16 * 8 + 8}
 def linear_layers(model: nn.Module) -> list[tuple[nn.Module, str, nn.Linear]]:
     """Returns each linear layer, after the part that holds it and its name there.
 
-    A class that extends nn.Linear is none: it may compute something else.
+    One that isn't plain is none: it may compute something else. Raises ValueError for
+    a model of which `shard` has left each rank a part.
     """
+    check_not_sharded(model, "lay the whole model out to decode")
     layers = []
     for part in model.modules():
         for name, child in part.named_children():
-            if type(child) is nn.Linear:
+            if is_plain_linear(child):
                 layers.append((part, name, child))
     return layers
 
@@ -246,9 +250,11 @@ def pack_weights(model: GPT) -> GPT:
         warnings.warn("no 4-bit kernel here: the weights run unpacked", stacklevel=2)
         return model
 
+    paths = {id(part): path.split(".") for path, part in model.named_modules()}
     for part, name, layer in layers:
         if layer.in_features % BLOCK == 0:
-            n_bits = 8 if name == "unembedding" else 4
+            # With an adapter the output matrix is `unembedding.layer`.
+            n_bits = 8 if "unembedding" in paths[id(layer)] else 4
             packed = PackedLinear(layer.weight, layer.bias, n_bits)
             setattr(part, name, packed.train(layer.training))
 

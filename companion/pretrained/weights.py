@@ -34,9 +34,22 @@ def rename(tensors: dict[str, Tensor], names: dict, n_blocks: int) -> dict[str, 
 def build(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
     """Builds a GPT that has these weights. Returns it, to be used and not trained.
 
-    Raises ValueError for an output matrix of its own where the configuration ties it to
-    the embedding, and RuntimeError as `load_state_dict` does.
+    Raises ValueError for weights that aren't finite floats of one precision, and for an
+    output matrix of its own where the configuration ties it to the embedding, and
+    RuntimeError as `load_state_dict` does.
     """
+    expected = weights["embedding.weight"].dtype
+    for name, x in weights.items():
+        if x.dtype != expected or not x.is_floating_point():
+            raise ValueError(
+                f"{name} is {x.dtype} and the embedding {expected}: all must be floats"
+                " of one precision"
+            )
+        if not x.isfinite().all():
+            raise ValueError(
+                f"{name} has numbers that aren't finite: get the file anew"
+            )
+
     with torch.device("meta"):  # no numbers are drawn that would be overwritten
         model = GPT(config)
 

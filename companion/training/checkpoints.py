@@ -1,21 +1,17 @@
 """Checkpoints: a run on disk, whole or not at all, and never unpickled. Chapter 05.
 
-One safetensors file: the tensors of model, optimizer and generator, and in its header a
-SHA-256 over the whole file and, as JSON, whose tensors they are and the caller's
-metadata.
+One safetensors file (`tensor_files`): the tensors of model, optimizer and generator,
+and in its header whose tensors they are and the caller's metadata.
 """
 
-import json
 import sys
 from collections.abc import Callable
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -23,10 +19,9 @@ from ..device import is_joined
 from ..files import resolve_target, write_atomically
 from ..inputs import shown
 from ..interrupts import interrupts_put_off
+from ..tensor_files import pack_tensors, unpack_tensors
 from .loop import check_trainable
-from .processes import full_tensor, shard_like
-
-BLANK = "0" * 64  # where the SHA-256 stands, while it is computed
+from .processes import check_gathered, full_tensor, shard_like
 
 
 class CheckpointError(ValueError):
@@ -44,10 +39,12 @@ def save_checkpoint(
 
     Metadata must be what JSON can hold. Only a whole file replaces an older one. All
     processes that train together must call this; rank 0 writes. Raises ValueError for
-    what such a file can't hold: a model laid out for decoding, an optimizer's state of
-    what is no parameter of the model, metadata that aren't JSON. Chapter 05.
+    what such a file can't hold: a model laid out for decoding, or of which each rank
+    has other parts, an optimizer's state of what is no parameter of the model, metadata
+    that aren't JSON. Chapter 05.
     """
     check_trainable(model)
+    check_gathered(model)
     metadata = to_json(metadata)
 
     # Whatever is a tensor, under one name each; the optimizer has numbers, too.
@@ -75,12 +72,7 @@ def save_checkpoint(
     if is_joined() and dist.get_rank() > 0:
         return
 
-    # The SHA-256 is that of the file with zeros in its place.
-    text = json.dumps([BLANK, header], sort_keys=True)
-    data = save(copies, {"companion": text})
-    digest = sha256(data).hexdigest()
-    data = data.replace(BLANK.encode(), digest.encode(), 1)
-    write_atomically(Path(path), data)
+    write_atomically(Path(path), pack_tensors(copies, header))
 
 
 def load_checkpoint(
@@ -107,21 +99,34 @@ def load_checkpoint(
     metadata = header["metadata"]
     check_same(path, saved=header, here=fingerprint(model, optimizer))
     check_same(path, saved=metadata, here=to_json(expected))
-    random_state = tensors.pop("generator")
-    if random_state.shape != generator.get_state().shape:
+    random_state = tensors.pop("generator", None)
+    here = generator.get_state()
+    if shown(random_state) != shown(here):
         raise CheckpointError(
-            f"{path} is of a generator of another device than this one"
+            f"{path} is of a generator of another device than this one: its state is"
+            f" {shown(random_state)} there and {shown(here)} here"
         )
 
     # Deal out: the model's tensors, then what is left, the optimizer's.
     weights = {}
     for name, x in model.state_dict().items():
-        weights[name] = shard_like(tensors.pop(f"model.{name}"), x)
+        stored = tensors.pop(f"model.{name}", None)
+        if shown(stored) != shown(x):
+            raise CheckpointError(
+                f"{path} is damaged: model.{name} is {shown(stored)} there and"
+                f" {shown(x)} here; give another path, or delete it"
+            )
+        weights[name] = shard_like(stored, x)
     parameters = parameters_by_name(model, optimizer)
     states = {}
     # Sorted, for all ranks must ask for their parts in one order.
     for full_name, x in sorted((tensors | header["numbers"]).items()):
-        name, key = full_name.removeprefix("optimizer.").rsplit(".", 1)
+        name, _, key = full_name.removeprefix("optimizer.").rpartition(".")
+        if name not in parameters:
+            raise CheckpointError(
+                f"{path} is damaged: no parameter here has the state"
+                f" {shown(full_name)}; give another path, or delete it"
+            )
         parameter = parameters[name]
         if isinstance(x, Tensor) and x.shape == parameter.shape:
             x = shard_like(x, parameter)
@@ -165,20 +170,16 @@ def read_checkpoint(path: Path | str) -> tuple[dict[str, Tensor], dict[str, dict
     """
     data = resolve_target(Path(path)).read_bytes()
     try:
-        end = 8 + int.from_bytes(data[:8], "little")  # as safetensors has it
-        text = json.loads(data[8:end])["__metadata__"]["companion"]
-        digest, header = json.loads(text)
-        blank = data.replace(digest.encode(), BLANK.encode(), 1)
-        if digest != sha256(blank).hexdigest():
-            raise ValueError
-        if not {"model", "optimizer", "numbers", "metadata"} <= header.keys():
-            raise ValueError
-    except (ValueError, KeyError, TypeError, AttributeError):
+        tensors, header = unpack_tensors(data)
+        for part in ("model", "optimizer", "numbers", "metadata"):
+            if not isinstance(header.get(part), dict):
+                raise ValueError(f"it says nothing about {part}")
+    except ValueError:
         raise CheckpointError(
             f"{path} is damaged, or not a checkpoint of this version of the package:"
             " delete it, and train again"
         ) from None
-    return load(data), header
+    return tensors, header
 
 
 def optimized_parameters(optimizer: Optimizer) -> list[Tensor]:

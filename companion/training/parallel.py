@@ -4,7 +4,7 @@ Every function here is one rank's side, within `Process.joined`.
 `companion.course.parallel_demo` runs all of it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -14,9 +14,12 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
 from ..device import at_least_float32
+from ..inputs import check_between, check_whole
 from ..model.attention import MultiHeadAttention, causal_mask
+from ..model.blocks import FEED_FORWARDS, is_plain_linear
 from ..model.scores import attention_scores
 from .optimizers import AdamW
+from .processes import check_blocks, check_not_sharded, is_sharded
 
 
 def send_to_next(x: Tensor, like: Tensor | None = None) -> Tensor:
@@ -57,20 +60,33 @@ def ring_all_reduce(x: Tensor) -> Tensor:
 
 
 def average_gradients(model: nn.Module) -> None:
-    """From now on `backward` leaves the mean of all ranks' gradients on each rank."""
+    """From now on `backward` leaves the mean of all ranks' gradients on each rank.
+
+    It does for the parameters that the model has now, those too that are frozen and
+    will learn later; adapters are put in before. Raises ValueError for a model of which
+    `shard` has left each rank a part: PyTorch averages its gradients already.
+    """
+    check_not_sharded(model, "its gradients are averaged already")
 
     def average(parameter: Tensor) -> None:
         parameter.grad = ring_all_reduce(parameter.grad) / dist.get_world_size()
 
     for parameter in model.parameters():
+        if not parameter.is_floating_point():
+            continue  # it never has a gradient
+        # PyTorch takes a hook only where a gradient is wanted.
+        is_learning = parameter.requires_grad
+        parameter.requires_grad_(True)
         parameter.register_post_accumulate_grad_hook(average)
+        parameter.requires_grad_(is_learning)
 
 
 class ShardedAdamW(AdamW):
     """AdamW of which each rank keeps the running means of its own part, and moves it.
 
     A parameter is cut along its first axis. All ranks must have the same gradients
-    (`average_gradients`). Rajbhandari et al. 2020, stage 1.
+    (`average_gradients`). Raises ValueError for a parameter of which `shard` has left
+    each rank a part. Rajbhandari et al. 2020, stage 1.
     """
 
     def __init__(
@@ -84,24 +100,43 @@ class ShardedAdamW(AdamW):
         super().__init__(params, lr, betas, eps, weight_decay)
         self.own_parts: dict[Tensor, Tensor] = {}
 
+    def add_param_group(self, param_group: dict) -> None:
+        """Adds parameters, as PyTorch's own. Raises ValueError for parts of some."""
+        super().add_param_group(param_group)
+        for p in self.param_groups[-1]["params"]:
+            if is_sharded(p):
+                raise ValueError(
+                    f"of a parameter of shape {tuple(p.shape)} this rank holds a part"
+                    " alone (`shard`), and its optimizer's numbers with it: use AdamW"
+                )
+
     def update(self, parameters: list[Tensor], group: dict) -> None:
         """Moves this rank's parts, and fetches the others' from their ranks."""
         rank = dist.get_rank()
         world = dist.get_world_size()
 
-        # A part shares its parameter's memory; AdamW finds its state by it.
+        # A part shares its parameter's memory, which may be another than in the last
+        # step: weights are swapped, moved, converted. AdamW finds its state by it.
         own_parts = []
         for p in parameters:
-            if p not in self.own_parts:
-                self.own_parts[p] = p.detach().tensor_split(world)[rank]
-            part = self.own_parts[p]
-            part.grad = p.grad.tensor_split(world)[rank]
+            share = cut(p.detach(), world)[rank]
+            part = self.own_parts.setdefault(p, share)
+            part.data = share
+            part.grad = cut(p.grad, world)[rank]
             own_parts.append(part)
         super().update(own_parts, group)
 
         for p in parameters:
-            for part_rank, part in enumerate(p.tensor_split(world)):
-                dist.broadcast(part, part_rank)
+            for part_rank, part in enumerate(cut(p, world)):
+                sent = part.contiguous()
+                dist.broadcast(sent, part_rank)
+                if sent is not part:  # gloo takes no turned matrix
+                    part.copy_(sent)
+
+
+def cut(x: Tensor, world: int) -> tuple[Tensor, ...]:
+    """Returns views of x, one for each rank, cut along its first axis."""
+    return torch.atleast_1d(x).tensor_split(world)
 
 
 class AllReduce(torch.autograd.Function):
@@ -121,28 +156,111 @@ class AllReduce(torch.autograd.Function):
 class TensorParallel(nn.Module):
     """A rank's part of a layer; an all-reduce each way. Shoeybi et al. 2019."""
 
+    gathered = False  # so saving is refused
+
     def __init__(self, part: nn.Module):
         super().__init__()
         self.part = part
 
     def forward(self, x: Tensor, **options: Any) -> Tensor:
         """Computes the whole layer's output (b t c), with the layer's own options."""
-        x = x.view_as(x)  # a tensor of its own: the hook is not meant for the caller's
-        if x.requires_grad:  # each rank's part has a share in its gradient
-            x.register_hook(ring_all_reduce)
-        return AllReduce.apply(self.part(x, **options))
+        return AllReduce.apply(self.part(sum_gradients(x), **options))
+
+
+class TensorParallelAttention(TensorParallel):
+    """A rank's heads of an attention layer: of `n_heads` those of its `rank`."""
+
+    def __init__(self, part: MultiHeadAttention, n_heads: int, rank: int):
+        super().__init__(part)
+        self.n_heads = n_heads
+        self.rank = rank
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        *,
+        mask: Tensor | str | None = None,
+        **options: Any,
+    ) -> Tensor:
+        """Computes the whole layer's output (b t c), with the layer's own options.
+
+        Of a mask with a row for each head (b h t s) it takes those of its heads. Raises
+        ValueError for keys and values that were made before.
+        """
+        if isinstance(context, tuple):
+            raise ValueError(
+                "the context is keys and values of all heads, of which this rank has"
+                f" {self.part.n_heads} of {self.n_heads}: give the context itself"
+            )
+        if context is not None:
+            context = sum_gradients(context)
+        if isinstance(mask, Tensor):
+            mask = sum_gradients(mask)  # T5's bias learns
+            if mask.dim() >= 3 and mask.shape[-3] == self.n_heads:
+                first = self.rank * self.part.n_heads
+                mask = mask.narrow(-3, first, self.part.n_heads)
+        return super().forward(x, context=context, mask=mask, **options)
+
+
+def sum_gradients(x: Tensor) -> Tensor:
+    """Returns x, whose gradient is the sum of those that all ranks' parts give it."""
+    x = x.view_as(x)  # a tensor of its own: the hook is not meant for the caller's
+    if x.requires_grad:
+        x.register_hook(ring_all_reduce)
+    return x
+
+
+def check_can_be_cut(
+    layer: nn.Module, classes: Collection[type], name: str = "the layer"
+) -> None:
+    """Raises ValueError, by name, for a layer whose parts wouldn't add up.
+
+    It must be of one of these classes, and all in it plain linear layers: one with an
+    adapter, packed, sharded or with something of its own would be cut wrongly.
+    """
+    known = " or ".join(each.__name__ for each in classes)
+    if type(layer) not in classes:
+        raise ValueError(
+            f"{name} is a {type(layer).__name__}, and only a {known} is cut here"
+        )
+    if layer._forward_hooks or layer._forward_pre_hooks:
+        raise ValueError(f"{name} has a hook, which would see a part: cut it before")
+    for own_name, child in layer.named_children():
+        is_pattern = type(child) is nn.Identity  # of attention, which has no weight
+        if not is_pattern and not is_plain_linear(child):
+            raise ValueError(
+                f"{name}.{own_name} is a {type(child).__name__} that isn't plain, and"
+                " only plain linear layers are cut here: merge adapters, and cut before"
+                " anything is packed or hooked"
+            )
+    check_not_sharded(layer, "cut the whole model, or leave it so")
 
 
 def shard_feed_forward(whole: nn.Module, rank: int, world: int) -> TensorParallel:
     """Returns a rank's hidden features of a feed-forward layer, plain or gated.
 
+    What it returns gives the whole layer's output, of a part of the work. Raises
+    ValueError for features that `world` ranks can't share evenly, and for a layer that
+    isn't plain: with adapters, packed, or of another class.
+    """
+    check_can_be_cut(whole, [*FEED_FORWARDS.values()])
+    return TensorParallel(part_of(whole, rank, world))
+
+
+def part_of(whole: nn.Module, rank: int, world: int) -> nn.Module:
+    """Returns a layer with a rank's share of each of its linear layers.
+
     Each of its matrices keeps a share of its outputs, only `to_output` one of its
     inputs. This gives a part of a sum, to which rank 0 alone adds the bias. Raises
     ValueError for features that `world` ranks can't share evenly.
     """
+    check_whole(world=world)
+    check_whole(0, rank=rank)
+    check_between(0, world - 1, rank=rank)
     part = deepcopy(whole)
     for name, layer in part.named_children():
-        if not isinstance(layer, nn.Linear):
+        if type(layer) is nn.Identity:
             continue
 
         # A weight is (outputs inputs).
@@ -152,41 +270,56 @@ def shard_feed_forward(whole: nn.Module, rank: int, world: int) -> TensorParalle
             raise ValueError(
                 f"{n_features} features are not divisible by {world} ranks"
             )
-        share = layer.weight.detach().chunk(world, axis)[rank]
-        layer.weight = nn.Parameter(share.clone())
-        layer.out_features, layer.in_features = share.shape
+        layer.weight = share_of(layer.weight, rank, world, axis)
+        layer.out_features, layer.in_features = layer.weight.shape
 
         if layer.bias is None:
             continue
         if axis == 0:
-            share = layer.bias.detach().chunk(world)[rank]
-            layer.bias = nn.Parameter(share.clone())
+            layer.bias = share_of(layer.bias, rank, world)
         elif rank > 0:
             layer.bias = None
-    return TensorParallel(part)
+    return part
+
+
+def share_of(x: nn.Parameter, rank: int, world: int, axis: int = 0) -> nn.Parameter:
+    """Returns a rank's share of a parameter, which learns if that does."""
+    share = x.detach().chunk(world, axis)[rank]
+    return nn.Parameter(share.clone(), x.requires_grad)
 
 
 def shard_attention(whole: MultiHeadAttention, rank: int, world: int) -> TensorParallel:
     """Returns a rank's heads of an attention layer; a cache will hold their keys alone.
 
-    Raises ValueError for heads that `world` ranks can't share evenly.
+    Raises ValueError for heads that `world` ranks can't share evenly, and for a layer
+    that isn't plain: with adapters, packed, or of another class.
     """
+    check_can_be_cut(whole, [MultiHeadAttention])
     n_kv_heads = whole.n_heads // whole.n_heads_per_kv_head
     for name, n in (("n_heads", whole.n_heads), ("n_kv_heads", n_kv_heads)):
         if n % world != 0:
             raise ValueError(f"{name} ({n}) is not divisible by {world} ranks")
 
     # Its matrices are cut as a feed-forward layer's are.
-    layer = shard_feed_forward(whole, rank, world)
-    layer.part.n_heads = whole.n_heads // world
-    return layer
+    part = part_of(whole, rank, world)
+    part.n_heads = whole.n_heads // world
+    return TensorParallelAttention(part, whole.n_heads, rank)
 
 
 def shard_blocks(model: nn.Module) -> nn.Module:
     """Returns the model with this rank's heads and hidden features.
 
-    All else is everywhere.
+    All else is everywhere. Raises ValueError, by its name, for a layer that isn't
+    plain: with adapters, packed, or of another class.
     """
+    check_blocks(model)
+    for i, block in enumerate(model.blocks):
+        name = f"blocks.{i}"
+        check_can_be_cut(block.attention, [MultiHeadAttention], f"{name}.attention")
+        check_can_be_cut(
+            block.feed_forward, [*FEED_FORWARDS.values()], f"{name}.feed_forward"
+        )
+
     rank = dist.get_rank()
     world = dist.get_world_size()
     model = deepcopy(model)

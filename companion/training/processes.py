@@ -66,20 +66,57 @@ def shard(model: nn.Module, world: int) -> None:
     """Leaves each of `world` ranks a part of every parameter; PyTorch fetches the rest.
 
     A block's weights are put together when it runs, and let go after it. Gradients are
-    averaged. Make the optimizer afterwards, so that it keeps the parts. Rajbhandari et
-    al. 2020, stage 3.
+    averaged. Make the optimizer afterwards, so that it keeps the parts. Raises
+    ValueError for a model without `blocks`. Rajbhandari et al. 2020, stage 3.
     """
     from torch.distributed.fsdp import fully_shard  # half a second, for few runs
 
+    check_blocks(model)
     device_type = next(model.parameters()).device.type
     mesh = dist.init_device_mesh(device_type, (world,))
     for part in [*model.blocks, model]:
         fully_shard(part, mesh=mesh)
 
 
+def check_blocks(model: nn.Module) -> None:
+    """Raises ValueError for a model without `blocks`, which are shared among ranks."""
+    if not hasattr(model, "blocks"):
+        raise ValueError(
+            f"{type(model).__name__} has no blocks, which the ranks would share: give a"
+            " GPT"
+        )
+
+
+def is_sharded(x: Tensor) -> bool:
+    """Returns whether this rank holds only a part of x, as `shard` leaves it."""
+    return hasattr(x, "full_tensor")
+
+
+def check_not_sharded(model: nn.Module, remedy: str) -> None:
+    """Raises ValueError, with the remedy, where `shard` has parted a parameter."""
+    for name, parameter in model.named_parameters():
+        if is_sharded(parameter):
+            raise ValueError(
+                f"of {name} this rank holds a part alone (`shard`): {remedy}"
+            )
+
+
+def check_gathered(model: nn.Module) -> None:
+    """Raises ValueError for layers of which each rank has a part that no call gathers.
+
+    Parts that say `gathered = False` are such: those of `shard_blocks`.
+    """
+    for name, part in model.named_modules():
+        if getattr(part, "gathered", True) is False:
+            raise ValueError(
+                f"{name or 'the model'} is this rank's part of a layer, and the others"
+                " are on other ranks: use the whole model that was cut"
+            )
+
+
 def full_tensor(x: Tensor) -> Tensor:
     """Returns x, with all its parts if it is sharded; then all ranks must call this."""
-    if hasattr(x, "full_tensor"):
+    if is_sharded(x):
         return x.full_tensor()
     return x
 
@@ -89,7 +126,7 @@ def shard_like(x: Tensor, like: Tensor) -> Tensor:
 
     Then all ranks must call this.
     """
-    if not hasattr(like, "full_tensor"):
+    if not is_sharded(like):
         return x
     from torch.distributed.tensor import distribute_tensor
 

@@ -1,6 +1,7 @@
 """GPT-2's file: the same form from transformers, at published sizes."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -96,6 +97,21 @@ def test_names_may_begin_with_transformer(tmp_path):
             ValueError,
             "the file has no tensor h.0.",
         ),
+        (
+            lambda x: x.update({"transformer.ln_f.bias": torch.ones(768)}),
+            ValueError,
+            "has ln_f.bias twice",
+        ),
+        (
+            lambda x: x["h.0.ln_1.bias"].fill_(math.nan),
+            ValueError,
+            "attention_norm.bias has numbers that aren't finite",
+        ),
+        (
+            lambda x: x.update({"ln_f.bias": torch.ones(768).half()}),
+            ValueError,
+            "norm.bias is torch.float16 and the embedding torch.float32",
+        ),
     ],
 )
 def test_a_file_with_something_else_is_refused(tmp_path, change, error, words):
@@ -154,3 +170,11 @@ def test_what_was_not_fetched_says_how(tmp_path, monkeypatch):
     monkeypatch.setattr(gpt2, "GPT2", missing)
     with pytest.raises(FileNotFoundError, match="python -m companion gpt2"):
         load_gpt2()
+
+
+def test_a_damaged_file_is_refused_in_words(tmp_path):
+    path = tmp_path / "model.safetensors"
+    saved(path)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="is damaged, or no safetensors"):
+        load_gpt2(path, n_heads=12)

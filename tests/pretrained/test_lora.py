@@ -1,6 +1,8 @@
 """Adapters: against `peft` on the same weights and data, and what any weights show."""
 
 import copy
+import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 from common import byte_tokenizer, pack, random, random_tokens, rounding, seeded, shaken
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import torch as safetensors
 from torch import nn
 from torch.testing import assert_close
 
@@ -21,8 +24,14 @@ from companion.pretrained.lora import (
     save_adapter,
     wrap,
 )
-from companion.pretrained.quantized import PackedLinear, kernel_is_here, prepack
+from companion.pretrained.quantized import (
+    PackedLinear,
+    kernel_is_here,
+    pack_weights,
+    prepack,
+)
 from companion.pretrained.talks import batch_of_talks, encode_talk
+from companion.tensor_files import pack_tensors, unpack_tensors
 
 CONFIG = GPTConfig(
     d_vocab=40,
@@ -260,7 +269,7 @@ def test_a_file_brings_the_same_model_back(path):
 
 def test_an_adapter_of_another_base_is_refused_and_nothing_changes(path):
     save_adapter(path, learned(wrap(base())))
-    others = [base(), base().double(), base(tie_embeddings=False)]
+    others = [base(), base(tie_embeddings=False), base(n_layers=3)]
     others[0].blocks[1].feed_forward.to_gate.weight.data[3, 5] += 1e-6
     for other in others:
         before = other.state_dict().keys()
@@ -269,21 +278,339 @@ def test_an_adapter_of_another_base_is_refused_and_nothing_changes(path):
         assert other.state_dict().keys() == before
 
 
+DIFFERENT = {
+    "n_heads": 2,
+    "rotary_base": 500,
+    "activation": "gelu",
+    "norm": "layer",
+    "positions": "alibi",
+    "pre_norm": False,
+    "qk_norm": True,
+    "scale_embeddings": True,
+    "tie_embeddings": False,
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_the_same_weights_in_another_model_are_refused_by_what_differs(path, name):
+    save_adapter(path, learned(wrap(base(n_kv_heads=4))))
+    changes = {"n_kv_heads": 4, name: DIFFERENT[name]}
+    if name == "n_heads":
+        changes["n_kv_heads"] = 2  # so that the shapes are the same
+    words = f"another model than this one: {name} is .* there and .* here; load"
+    with pytest.raises(ValueError, match=words):
+        load_adapter(path, base(**changes))
+
+
+def test_what_was_changed_after_the_making_and_an_encoder_are_refused(path):
+    model = base()
+    save_adapter(path, learned(wrap(base())))
+    model.positions = type(model.positions)(16, 500)
+    with pytest.raises(ValueError, match="positions.base is 10000 there and 500 here"):
+        load_adapter(path, model)
+    encoder = shaken(GPT(CONFIG, causal=False), 0.2)
+    with pytest.raises(ValueError, match="causal is True there and False here"):
+        load_adapter(path, encoder)
+
+
+def test_what_changes_no_answer_is_the_same_model(path):
+    model = learned(wrap(base()))
+    save_adapter(path, model)
+    again = load_adapter(path, base(engine="explicit", dropout=0.5, context_length=32))
+    assert_close(again(TOKENS), model(TOKENS), atol=1e-5, rtol=1e-5)
+
+
+def test_the_same_weights_in_another_precision_are_the_same_model(path):
+    """What comes out is what the model of that precision gives with the adapter."""
+    exact = learned(wrap(base()))
+    save_adapter(path, exact)
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        with pytest.raises(ValueError, match="whose weights differ"):
+            load_adapter(path, shaken(GPT(CONFIG), 0.2, seed=1).to(dtype))
+        model = load_adapter(path, base().to(dtype))
+        expected = learned(wrap(base().to(dtype)))
+        for name, adapter in lora.adapters(expected).items():
+            adapter.A.data.copy_(exact.get_submodule(name).A)
+            adapter.B.data.copy_(exact.get_submodule(name).B)
+        assert torch.equal(model(TOKENS), expected(TOKENS))
+
+    # And from fewer bits to more, but not from one sort of 16 bits to the other.
+    for dtype, other in (
+        (torch.bfloat16, torch.float16),
+        (torch.float16, torch.bfloat16),
+    ):
+        save_adapter(path, learned(wrap(base().to(dtype))))
+        load_adapter(path, base())
+        with pytest.raises(ValueError, match=f"{dtype}, with which those of {other}"):
+            load_adapter(path, base().to(other))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_adapter_on_16_bits_learns_in_32(path, dtype, when):
+    """Steps of 1e-5 are lost in 16 bits: most of A, of about 0.1, stands still."""
+    model = base()
+    if when == "before":
+        model.to(dtype)
+    wrap(model, generator=seeded())
+    model.to(dtype)
+    learning = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    assert {p.dtype for p in learning.values()} == {torch.float32}
+    start = {name: p.detach().clone() for name, p in learning.items()}
+    original = wrap(base(), generator=seeded())
+    for name, p in original.named_parameters():
+        assert not p.requires_grad or torch.equal(p, start[name])
+
+    optimizer = torch.optim.AdamW(learning.values(), lr=1e-5, weight_decay=0)
+    for _ in range(3):
+        optimizer.zero_grad()
+        logits = model(TOKENS[:, :-1])
+        assert logits.dtype == dtype
+        next_token_loss(logits, TOKENS[:, 1:]).backward()
+        optimizer.step()
+    for name, p in learning.items():
+        if p.grad.any():
+            assert (p != start[name])[p.grad != 0].float().mean() > 0.9
+
+    wrapped = model(TOKENS)
+    save_adapter(path, model)
+    again = load_adapter(path, base().to(dtype))
+    assert torch.equal(again(TOKENS), wrapped)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_merged_weight_is_the_sum_rounded_once(dtype, autocast):
+    model = learned(wrap(base().to(dtype), rank=3, alpha=5))
+    expected = {}
+    for name, adapter in lora.adapters(model).items():
+        change = 5 / 3 * adapter.B.double() @ adapter.A.double()
+        expected[name] = adapter.layer.weight.double() + change
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        merge(model)
+    for name, weight in expected.items():
+        merged = model.get_submodule(name).weight
+        assert merged.dtype == dtype
+        # Half a step of its last bit, and in float32 the product's own rounding.
+        unit = torch.finfo(dtype).eps
+        allowed = unit * (weight.abs() + torch.finfo(torch.float32).eps)
+        allowed += 8 * torch.finfo(torch.float32).eps
+        assert ((merged.double() - weight).abs() <= allowed).all()
+
+
+def check_refused(path, words="damaged, or no adapter"):
+    model = base()
+    with pytest.raises(ValueError, match=words) as info:
+        load_adapter(path, model)
+    assert "\n" not in str(info.value)
+    assert not lora.adapters(model) and all(p.requires_grad for p in model.parameters())
+
+
 def test_files_that_are_no_adapters_are_refused(path):
     model = base()
     path.write_bytes(b"no adapter")
-    with pytest.raises(ValueError, match="damaged, or no adapter"):
-        load_adapter(path, model)
+    check_refused(path)
     optimizer = torch.optim.SGD(model.parameters())
     save_checkpoint(path, model, optimizer, seeded())
-    with pytest.raises(ValueError, match="damaged, or no adapter"):
-        load_adapter(path, model)
+    check_refused(path)
+    for metadata in (None, {"format": "pt"}, {"companion": "[" * 99_999}):
+        path.write_bytes(safetensors.save({"x": torch.ones(2)}, metadata))
+        check_refused(path)
     save_adapter(path, learned(wrap(base())))
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="damaged, or no adapter"):
-        load_adapter(path, model)
+    check_refused(path)
     with pytest.raises(OSError):
         load_adapter(path.with_name("nothing"), model)
+
+
+def test_one_flipped_bit_is_seen_wherever_it_is(path):
+    save_adapter(path, learned(wrap(base(), rank=1)))
+    data = path.read_bytes()
+    places = [*range(0, 2000, 7), *range(2000, len(data), 97), len(data) - 1]
+    for place in places:
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="damaged, or no adapter"):
+            lora.read_adapter(path)
+
+
+LAYER = "blocks.0.attention.to_queries"
+
+
+def change(part, name, value):
+    """What sets, or with None leaves out, one thing of a file's two dictionaries."""
+
+    def changed(tensors, about):
+        place = {"tensors": tensors, "about": about, "alphas": about["alphas"]}[part]
+        if value is None:
+            del place[name]
+        else:
+            place[name] = value
+
+    return changed
+
+
+def rename_layer(new):
+    def changed(tensors, about):
+        about["alphas"][new] = about["alphas"].pop(LAYER)
+        for matrix in "AB":
+            tensors[f"{new}.{matrix}"] = tensors.pop(f"{LAYER}.{matrix}")
+
+    return changed
+
+
+def together_of(a, b):
+    def changed(tensors, about):
+        tensors[f"{LAYER}.A"], tensors[f"{LAYER}.B"] = a, b
+
+    return changed
+
+
+INF = math.inf
+ODD = [  # how a file is changed, and what is said of it; its SHA-256 fits
+    (change("tensors", f"{LAYER}.A", torch.tensor(1.0)), r"A' is .* of shape \(\)"),
+    (change("tensors", f"{LAYER}.A", torch.ones(64)), "must be a matrix of floats"),
+    (change("tensors", f"{LAYER}.A", torch.ones(3, 64).int()), "is torch.int32"),
+    (change("tensors", f"{LAYER}.A", torch.ones(3, 64) + 1j), "is torch.complex64"),
+    (change("tensors", f"{LAYER}.A", torch.full((3, 64), INF)), "aren't finite"),
+    (change("tensors", f"{LAYER}.B", torch.full((64, 3), math.nan)), "aren't finite"),
+    (change("tensors", f"{LAYER}.B", torch.ones(64, 2)), "rank 3 and a B of rank 2"),
+    (
+        change("tensors", f"{LAYER}.B", torch.ones(63, 3)),
+        r"\(63, 64\), and the model's",
+    ),
+    (change("tensors", f"{LAYER}.A", torch.ones(3, 1)), r"\(64, 1\), and the model's"),
+    (together_of(torch.ones(0, 64), torch.ones(64, 0)), "the rank 1 or more"),
+    (change("tensors", f"{LAYER}.C", torch.ones(2)), "damaged"),
+    (change("tensors", f"{LAYER}.A", None), "damaged"),
+    (rename_layer("to_queries"), "has no linear layer 'to_queries'"),
+    (rename_layer(""), "has no linear layer ''"),
+    (rename_layer("a\nb"), "has no linear layer"),
+    (rename_layer("blocks.0.attention"), "is no linear layer, but a MultiHead"),
+    (rename_layer("embedding"), "is no linear layer, but a Embedding"),
+    (rename_layer("unembedding"), "are one matrix"),
+    (change("alphas", LAYER, 0), "alpha of .* is 0; it must be above 0"),
+    (change("alphas", LAYER, -1.5), "is -1.5; it must be above 0"),
+    (change("alphas", LAYER, INF), "is inf"),
+    (change("alphas", LAYER, math.nan), "is nan"),
+    (change("alphas", LAYER, 10**400), "a whole number|is 1000"),
+    (change("alphas", LAYER, "16"), "is '16'"),
+    (change("alphas", LAYER, True), "is True"),
+    (change("alphas", LAYER, [16]), r"is \[16\]"),
+    (change("about", "alphas", [LAYER]), "damaged"),
+    (change("about", "alphas", {}), "damaged"),
+    (change("about", "alphas", 16), "damaged"),
+    (change("about", "alphas", None), "damaged"),
+    (change("about", "adapter for", 5), "damaged"),
+    (change("about", "adapter for", {}), "damaged"),
+    (change("about", "adapter for", {"torch.float32": 5}), "damaged"),
+    (change("about", "adapter for", {"x\ny": "ab"}), "damaged"),
+    (change("about", "settings", []), "damaged"),
+    (change("about", "settings", {"x\ny": 1}), "another model than this one"),
+    (change("about", "dropout", 0.5), "damaged"),
+]
+
+
+@pytest.mark.parametrize("changed, words", ODD)
+def test_what_a_file_says_is_looked_at(path, changed, words):
+    save_adapter(path, learned(wrap(base(), rank=3)))
+    tensors, about = unpack_tensors(path.read_bytes())
+    changed(tensors, about)
+    path.write_bytes(pack_tensors(tensors, about))
+    check_refused(path, words)
+
+
+def save_as_0_1_0(path, model, **changes):
+    """As version 0.1.0 wrote it, which had neither SHA-256 nor settings."""
+    save_adapter(path, model)
+    tensors, about = unpack_tensors(path.read_bytes())
+    old = {"adapter for": fingerprint(model), "alphas": about["alphas"]}
+    path.write_bytes(
+        safetensors.save(tensors, {"companion": json.dumps(old | changes)})
+    )
+
+
+def test_a_file_of_version_0_1_0_loads_if_it_is_sound(path):
+    model = learned(wrap(base(), rank=3, alpha=5))
+    save_as_0_1_0(path, model)
+    assert torch.equal(load_adapter(path, base())(TOKENS), model(TOKENS))
+    with pytest.raises(ValueError, match="another model than this one, whose weights"):
+        load_adapter(path, shaken(GPT(CONFIG), 0.2, seed=1))
+    for changes in ({"alphas": [LAYER]}, {"adapter for": 3}, {"more": 1}):
+        save_as_0_1_0(path, model, **changes)
+        check_refused(path)
+
+    # It had adapters of 16 bits, too.
+    half = learned(wrap(base().bfloat16(), rank=3, alpha=5))
+    save_as_0_1_0(path, half)
+    words = lora.read_words(path.read_bytes())
+    tensors = {
+        name: x.bfloat16() for name, x in safetensors.load(path.read_bytes()).items()
+    }
+    path.write_bytes(safetensors.save(tensors, {"companion": json.dumps(words)}))
+    again = load_adapter(path, base().bfloat16())
+    assert {x.A.dtype for x in lora.adapters(again).values()} == {torch.float32}
+
+
+class Extended(nn.Linear):
+    """A linear layer that may compute something else."""
+
+
+class ExtendedAdapter(LoRALinear):
+    """An adapter that may compute something else."""
+
+
+def test_layers_of_other_classes_are_named_and_never_passed_over(path):
+    model = base()
+    queries = model.blocks[1].attention.to_queries
+    model.blocks[1].attention.to_queries = Extended(64, 64)
+    words = "blocks.1.attention.to_queries is no linear layer, but a Extended"
+    with pytest.raises(ValueError, match=words):
+        wrap(model)
+    assert not lora.adapters(model)
+    model.blocks[1].attention.to_queries = ExtendedAdapter(queries, 2, 4)
+    for call in (merge, lambda model: save_adapter(path, model)):
+        with pytest.raises(ValueError, match="to_queries is a ExtendedAdapter"):
+            call(model)
+    with pytest.raises(ValueError, match="Extended can't have an adapter"):
+        LoRALinear(Extended(3, 3), 2, 4)
+
+
+def test_all_of_a_base_is_in_the_fingerprint():
+    """Also what is called `layer` itself, and what is no parameter."""
+
+    def of(**changes):
+        model = nn.Module()
+        model.weight = nn.Parameter(torch.ones(2))
+        model.layer = nn.Linear(2, 2)
+        nn.init.ones_(model.layer.weight)
+        nn.init.ones_(model.layer.bias)
+        model.register_buffer("mean", torch.ones(2))
+        for name, x in changes.items():
+            model.get_parameter(name).data = x
+        return model
+
+    other = of()
+    other.mean *= 2
+    models = [of(), of(weight=torch.zeros(2)), other]
+    models.append(of(**{"layer.weight": torch.zeros(2, 2)}))
+    assert len({fingerprint(model) for model in models}) == 4
+    assert fingerprint(wrap(of(), ["layer"])) == fingerprint(of())
+
+
+def test_numbers_that_are_not_finite_are_not_saved(path):
+    model = learned(wrap(base()))
+    lora.adapters(model)[LAYER].B.data[3, 1] = math.nan
+    with pytest.raises(ValueError, match=f"{LAYER}.B' has numbers that aren't finite"):
+        save_adapter(path, model)
+    assert not path.exists()
+
+
+@pytest.mark.skipif(not kernel_is_here(), reason="no 4-bit kernel")
+def test_beside_an_adapter_the_output_matrix_is_packed_in_8_bits():
+    model = pack_weights(wrap(base(tie_embeddings=False), ["unembedding"]))
+    assert model.unembedding.layer.n_bits == 8
 
 
 def test_what_can_not_be_wrapped_is_refused_with_the_reason():
@@ -291,6 +618,9 @@ def test_what_can_not_be_wrapped_is_refused_with_the_reason():
         (["to_querys"], "no linear layer whose name ends with 'to_querys'"),
         (["unembedding"], "embedding.weight and unembedding.weight are one matrix"),
         (["embedding"], "no linear layer"),
+        (["feed_forward"], "blocks.0.feed_forward is no linear layer"),
+        ([], "names is empty"),
+        ("to_queries", r"names is 'to_queries'; it must be a list"),
     ):
         model = base()
         with pytest.raises(ValueError, match=words):
@@ -298,8 +628,9 @@ def test_what_can_not_be_wrapped_is_refused_with_the_reason():
         assert all(p.requires_grad for p in model.parameters())
     with pytest.raises(ValueError, match="rank is 0"):
         wrap(base(), rank=0)
-    with pytest.raises(ValueError, match="alpha is -1"):
-        wrap(base(), alpha=-1)
+    for alpha in (-1, math.inf, math.nan):
+        with pytest.raises(ValueError, match=f"alpha is {alpha}"):
+            wrap(base(), alpha=alpha)
     with pytest.raises(ValueError, match="has an adapter already"):
         wrap(wrap(base()))
     with pytest.raises(ValueError, match="no adapter to save"):

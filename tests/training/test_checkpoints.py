@@ -30,6 +30,7 @@ from companion import (
     train,
 )
 from companion.pretrained.quantized import PackedLinear, prepack
+from companion.tensor_files import pack_tensors, unpack_tensors
 from companion.training.checkpoints import CheckpointError
 from companion.training.parallel import ShardedAdamW
 from companion.training.processes import Process, full_tensor, shard
@@ -370,6 +371,24 @@ def test_a_checkpoint_with_a_setting_of_another_name_is_refused_in_words(path):
     save_checkpoint(path, model, *others)
     words = "another model: formerly is True there and missing here; give another path"
     check_refused(path, fresh(), words)
+
+
+@pytest.mark.parametrize(
+    "name, x, words",
+    [
+        ("generator", torch.ones(3), "a generator of another device"),
+        ("model.norm.gain", torch.ones(1), r"model.norm.gain is .* of shape \(1,\)"),
+        ("model.norm.gain", torch.ones(32).int(), "model.norm.gain is torch.int32"),
+        ("optimizer.nothing.mean", torch.ones(2), "no parameter here has the state"),
+        ("odd", torch.ones(2), "no parameter here has the state 'odd'"),
+    ],
+)
+def test_tensors_that_are_others_than_the_header_says_change_nothing(
+    path, name, x, words
+):
+    tensors, header = unpack_tensors(path.read_bytes())
+    path.write_bytes(pack_tensors(tensors | {name: x}, header))
+    check_refused(path, fresh(seed=1), words)
 
 
 def rewrite_header(path, change):

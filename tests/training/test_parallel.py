@@ -1,24 +1,46 @@
 """Many processes: each part of `parallel` beside one alone, and one that is silent."""
 
+import copy
 import functools
 import time
+from pathlib import Path
 
 import pytest
 import torch
-from common import random, rounding, seeded, together
+import torch.distributed as dist
+from common import random, random_tokens, rounding, seeded, shaken, together
+from torch import nn
 from torch.multiprocessing import ProcessRaisedException
+from torch.nn.utils.parametrizations import weight_norm
+from torch.testing import assert_close
 
-from companion import GPT, GPTConfig, MultiHeadAttention, attention, causal_mask
+from companion import (
+    GPT,
+    AdamW,
+    EncoderDecoder,
+    GPTConfig,
+    MultiHeadAttention,
+    attention,
+    causal_mask,
+    next_token_loss,
+    save_checkpoint,
+)
 from companion.course import parallel_demo
 from companion.model.attention import ENGINES
+from companion.model.blocks import FeedForward
+from companion.pretrained import lora
+from companion.pretrained.quantized import PackedLinear, prepack
 from companion.training.parallel import (
+    ShardedAdamW,
+    average_gradients,
     merge_partials,
     partial_attention,
     ring_all_reduce,
     shard_attention,
+    shard_blocks,
     shard_feed_forward,
 )
-from companion.training.processes import Process
+from companion.training.processes import Process, shard
 
 
 def run_demo():
@@ -132,3 +154,216 @@ def test_parts_of_16_bits_are_summed_in_32(dtype):
     # Both have scores of 16 bits; merging adds roundings of float32 alone.
     close = 256 * torch.finfo(torch.float32).eps
     assert mean_error(merged) == pytest.approx(mean_error(whole), rel=close)
+
+
+SMALL = GPTConfig(
+    d_vocab=11, context_length=8, d_model=24, n_heads=4, n_layers=2, n_kv_heads=2
+)
+TOKENS = random_tokens(4, 8, d_vocab=11)
+
+
+class OtherLinear(nn.Linear):
+    """Computes something else than W x + b."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class OtherFeedForward(FeedForward):
+    """Divides by what all hidden features are together."""
+
+    def forward(self, x):
+        return self.to_output(self.to_hidden(x).softmax(-1))
+
+
+def with_child(name: str, new) -> nn.Module:
+    """A layer of which one child is what `new` makes of it."""
+    layer = feed_forward("plain", 48) if name == "to_hidden" else new_attention()
+    setattr(layer, name, new(getattr(layer, name)))
+    return layer
+
+
+def new_attention() -> MultiHeadAttention:
+    return MultiHeadAttention(24, 4)
+
+
+def adapted(layer: nn.Linear) -> nn.Module:
+    return lora.LoRALinear(layer, 2, 4)
+
+
+def extended(layer: nn.Linear) -> nn.Module:
+    return OtherLinear(layer.in_features, layer.out_features)
+
+
+def normed(layer: nn.Linear) -> nn.Module:
+    return nn.Sequential(layer, nn.LayerNorm(layer.out_features))
+
+
+def hooked(layer: nn.Linear) -> nn.Module:
+    layer.register_forward_hook(lambda layer, inputs, x: x.softmax(-1))
+    return layer
+
+
+@pytest.mark.parametrize("name", ["to_hidden", "to_values"])
+@pytest.mark.parametrize("new", [adapted, extended, normed, hooked, weight_norm])
+def test_what_is_no_plain_linear_layer_is_not_cut_but_named(name, new):
+    """Each would add up to something else than the whole layer's output."""
+    shard_layer = shard_feed_forward if name == "to_hidden" else shard_attention
+    shard_layer(with_child(name, lambda layer: layer), 0, 2)
+    with pytest.raises(ValueError, match=f"{name} is a .* only plain linear layers"):
+        shard_layer(with_child(name, new), 0, 2)
+
+
+def test_packed_and_unknown_layers_are_not_cut_but_named():
+    packed = feed_forward("plain", 48)
+    packed.to_hidden = PackedLinear(torch.ones(48, 32))
+    laid_out = prepack(GPT(SMALL))
+    two_layers = nn.Sequential(nn.Linear(12, 48), nn.GELU(), nn.Linear(48, 12))
+    gated = feed_forward("gated", 48)
+    gated.register_forward_hook(lambda layer, inputs, x: x / x.norm())
+    for call, words in (
+        (lambda: shard_feed_forward(packed, 0, 2), "to_hidden is a PackedLinear"),
+        (lambda: shard_feed_forward(OtherFeedForward(12), 0, 2), "OtherFeedForward"),
+        (lambda: shard_feed_forward(two_layers, 0, 2), "is a Sequential, and only a"),
+        (lambda: shard_feed_forward(gated, 0, 2), "has a hook"),
+        (lambda: shard_attention(nn.MultiheadAttention(24, 4), 0, 2), "MultiheadAtt"),
+        (lambda: shard_attention(new_attention(), 2, 2), "rank is 2; .* at most 1"),
+        (lambda: shard_blocks(laid_out), "blocks.0.attention.to_queries is a Prep"),
+        (
+            lambda: shard_blocks(lora.wrap(GPT(SMALL))),
+            "blocks.0.attention.to_queries is a LoRALinear .* merge adapters",
+        ),
+        (lambda: shard_blocks(EncoderDecoder(SMALL)), "EncoderDecoder has no blocks"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+
+
+def test_a_part_of_what_is_frozen_is_frozen():
+    part = shard_attention(new_attention().requires_grad_(False), 0, 2).part
+    assert not any(p.requires_grad for p in part.parameters())
+
+
+def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
+    loss = next_token_loss(model(TOKENS[:, :-1]), TOKENS[:, 1:])
+    loss.backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def check_cut_models(rank: int):
+    """Each scheme of positions, and what has a number for each head."""
+    for positions in ("alibi", "t5", "rotary", "learned"):
+        config = GPTConfig(**vars(SMALL) | {"positions": positions, "qk_norm": True})
+        whole = shaken(GPT(config))
+        cut = shard_blocks(whole)
+        assert_close(cut(TOKENS), whole(TOKENS), atol=1e-5, rtol=1e-5)
+        own_mask = random(4, 8, 8, seed=3) > -1  # each head's own
+        own_mask |= torch.eye(8, dtype=torch.bool)
+        masked = [model(TOKENS, mask=own_mask) for model in (cut, whole)]
+        assert_close(*masked, atol=1e-5, rtol=1e-5)
+
+        # What is everywhere has the whole gradient everywhere.
+        expected = gradients(whole)
+        for name, gradient in gradients(cut).items():
+            if ".part." not in name:
+                assert_close(gradient, expected[name], atol=1e-5, rtol=1e-4)
+    with pytest.raises(ValueError, match="this rank's part of a layer"):
+        save_checkpoint("never written", cut, AdamW(cut.parameters()), seeded())
+    with pytest.raises(ValueError, match="this rank's part of a layer"):
+        lora.wrap(cut)
+
+    # Another text's features, of which both ranks' keys have a share.
+    whole = shaken(new_attention())
+    x, context = random(2, 3, 24), random(2, 5, 24, seed=1).requires_grad_()
+    found = []
+    for layer in (whole, shard_attention(whole, rank, 2)):
+        context.grad = None
+        layer(x, context).square().sum().backward()
+        found.append(context.grad)
+    assert_close(*found, atol=1e-4, rtol=1e-4)
+
+
+def check_averages(rank: int):
+    """Of adapters, and of what learns only later."""
+    alone = lora.wrap(GPT(SMALL, seeded()), generator=seeded(1))
+    many = copy.deepcopy(alone)
+    average_gradients(many)
+    for _ in range(2):
+        expected = gradients(alone)
+        own = TOKENS.chunk(2)[rank]
+        next_token_loss(many(own[:, :-1]), own[:, 1:]).backward()
+        found = {n: p.grad for n, p in many.named_parameters() if p.grad is not None}
+        assert_close(found, expected, atol=1e-6, rtol=1e-4)
+        for model in (alone, many):
+            model.zero_grad()
+            model.requires_grad_(True)
+
+
+def check_swapped_weights():
+    """An average of weights swapped in, a precision changed, a matrix turned."""
+    for swap in (
+        lambda x: x.clone() / 2,
+        lambda x: x.bfloat16(),
+        lambda x: x.T.contiguous().T if x.dim() == 2 else x,
+    ):
+        models = []
+        for make in (AdamW, ShardedAdamW):
+            torch.manual_seed(0)
+            model = nn.Linear(6, 5)
+            model.scale = nn.Parameter(torch.tensor(2.0))  # no axis to be cut along
+            optimizer = make(model.parameters(), lr=0.1)
+            for _ in range(3):
+                optimizer.zero_grad()
+                x = random(7, 6, dtype=model.weight.dtype)
+                (model.scale * model(x)).square().sum().backward()
+                optimizer.step()
+                before = model.weight.detach().clone()
+                for p in model.parameters():
+                    p.data = swap(p.data)
+            models.append(model)
+            assert make is AdamW or len(optimizer.own_parts) == 3
+        after = [[*model.parameters()] for model in models]
+        assert_close(after[1], after[0], atol=0, rtol=0)
+        assert not torch.equal(before, torch.zeros_like(before))
+
+
+def check_sharded_adapters(rank: int, folder: Path):
+    """What `shard` has parted is put together, or refused by name."""
+    whole = lora.wrap(shaken(GPT(SMALL)), rank=2, generator=seeded(1))
+    for adapter in lora.adapters(whole).values():
+        adapter.B.data.normal_(0, 0.1, generator=seeded(2))
+    parted = copy.deepcopy(whole)
+    shard(parted, 2)
+    assert lora.fingerprint(parted) == lora.fingerprint(whole)
+    lora.save_adapter(folder / str(rank), parted)
+    dist.barrier()
+    assert [path.name for path in folder.iterdir()] == ["0"]
+    again = lora.load_adapter(folder / "0", shaken(GPT(SMALL)))
+    assert torch.equal(again(TOKENS), whole(TOKENS))
+
+    plain = shaken(GPT(SMALL))
+    shard(plain, 2)
+    for call in (
+        lambda: lora.wrap(plain),
+        lambda: lora.load_adapter(folder / "0", plain),
+        lambda: lora.merge(parted),
+        lambda: average_gradients(plain),
+        lambda: shard_feed_forward(plain.blocks[0].feed_forward, 0, 2),
+        lambda: prepack(plain),
+        lambda: ShardedAdamW(plain.parameters()),
+    ):
+        with pytest.raises(ValueError, match=r"part alone \(`shard`\)"):
+            call()
+
+
+def take_part(folder: Path):
+    process = Process.this("cpu")
+    with process.joined():
+        check_cut_models(process.rank)
+        check_averages(process.rank)
+        check_swapped_weights()
+        check_sharded_adapters(process.rank, folder)
+
+
+def test_cut_averaged_swapped_and_sharded_models_are_the_whole_ones(tmp_path):
+    together(2, take_part, tmp_path)
