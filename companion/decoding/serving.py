@@ -16,7 +16,7 @@ from ..inputs import check_tensor, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import evaluating
 from ..model.serving_caches import RaggedCache
-from .sampling import check_prompt, greedy
+from .sampling import check_end, check_prompt, greedy
 
 
 @dataclass(eq=False)
@@ -92,6 +92,7 @@ class Server:
         try:
             check_tensor("integers", "t", prompt=request.prompt)
             check_prompt(request.prompt, request.n_new, self.capacity)
+            check_end(request.end, self.model.config.d_vocab)
             text = self._text(request)
             d_vocab = self.model.config.d_vocab
             if text.min() < 0 or text.max() >= d_vocab:

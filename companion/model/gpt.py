@@ -122,6 +122,7 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.causal = causal
+        self.cross = cross
 
         self.embedding = nn.Embedding(config.d_vocab, config.d_model)
         self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1
@@ -203,8 +204,11 @@ class GPT(nn.Module):
         """Makes each block's keys and values of the features (b s c), once for all.
 
         Returns for each block the pair (keys, values), both (b s c), and the mask of
-        what may be read, broadcastable to (b h t s). Vaswani et al. 2017, sec. 3.2.3.
+        what may be read, broadcastable to (b h t s). Raises ValueError for a model
+        without `cross`. Vaswani et al. 2017, sec. 3.2.3.
         """
+        if not self.cross:
+            raise ValueError("no block reads a context: the model has no `cross`")
         context = []
         for block in self.blocks:
             keys = block.cross_attention.to_keys(features)
@@ -235,8 +239,8 @@ class GPT(nn.Module):
         into a `RaggedCache`, padded at the end.
 
         Raises ValueError for tokens that are not (b t) integers within the vocabulary,
-        or beyond the context of learned positions, for a mask that does not fit, and
-        for a cache of another model.
+        or beyond the context of learned positions, for a mask that does not fit, for a
+        cache of another model, and for a context where none is read or one is missing.
         """
         is_tensor = isinstance(tokens, Tensor)
         if not is_tensor or tokens.dim() != 2 or tokens.dtype not in IDS:
@@ -246,6 +250,13 @@ class GPT(nn.Module):
             )
         if cache is not None and not self.causal:
             raise ValueError("an encoder takes no cache: its tokens see later ones")
+        n_given = 0 if context is None else len(context)
+        n_reading = len(self.blocks) if self.cross else 0
+        if n_given != n_reading:
+            raise ValueError(
+                f"the context is for {n_given} blocks, and {n_reading} of this model's"
+                " read one; `project_context` of a model with `cross` makes it"
+            )
 
         # Each token's vector.
         n_streams, n_tokens = tokens.shape
