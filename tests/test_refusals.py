@@ -195,7 +195,7 @@ BAD = {
     ],
     "cross": [
         (lambda: PAIR.decoder(TOKENS), "0 blocks, and 2 of this model's read one"),
-        (lambda: next(c.generate(PAIR.decoder, ONE, 1)), "`project_context` of a model"),
+        (lambda: next(c.generate(PAIR.decoder, ONE, 1)), "`project_context` of a"),
         (lambda: PAIR.decoder(TOKENS, context=context()[:1]), "1 blocks, and 2"),
         (lambda: GPT(TOKENS, context=context()), "2 blocks, and 0"),
         (lambda: GPT.project_context(HEADS[:, 0]), "no block reads a context"),

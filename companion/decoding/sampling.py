@@ -43,10 +43,11 @@ def check_largest(largest: Tensor) -> None:
     if not largest.is_cpu or largest.isfinite().all():
         return
     place = (~largest.isfinite()).nonzero()[0].tolist()
+    number = largest[tuple(place)].item()
     where = f" in row {place}" if place else ""
     raise ValueError(
-        f"the largest logit is {largest[tuple(place)].item()}{where}; it must be finite:"
-        " one is NaN or has overflowed, or all tokens are ruled out"
+        f"the largest logit is {number}{where}; it must be finite: one is NaN or has"
+        " overflowed, or all tokens are ruled out"
     )
 
 

@@ -491,11 +491,10 @@ def fail_once(draw: random.Random, gpt: c.GPT, call) -> None:
 def equal_rewards_have_advantages_of_exactly_0(draw: random.Random) -> None:
     """Whatever they are, and however many; and those of any others add up to 0."""
     n_groups, n_answers = draw.randint(1, 4), draw.randint(1, 17)
+    generator = seeded(draw.randrange(999))
     size = 10 ** draw.uniform(-30, 30)
-    rewards = size * torch.randn(
-        n_groups, n_answers, generator=seeded(draw.randrange(999))
-    )
-    is_alike = torch.rand(n_groups, generator=seeded(draw.randrange(999))) < 0.5
+    rewards = size * torch.randn(n_groups, n_answers, generator=generator)
+    is_alike = torch.rand(n_groups, generator=generator) < 0.5
     rewards[is_alike] = rewards[is_alike, :1]
     for scale in (False, True):
         advantages = reward.advantages(rewards, scale=scale)
@@ -518,14 +517,11 @@ def equal_rewards_have_advantages_of_exactly_0(draw: random.Random) -> None:
 
 def what_is_ruled_out_changes_no_number(draw: random.Random) -> None:
     """A distance, a surprise and their gradients are those of the tokens that stay."""
-    v = draw.randint(2, 20)
-    rows = draw.randint(1, 4)
-    kept = torch.rand(v, generator=seeded(draw.randrange(999))) < 0.6
+    v, rows = draw.randint(2, 20), draw.randint(1, 4)
+    generator = seeded(draw.randrange(999))
+    kept = torch.rand(v, generator=generator) < 0.6
     kept[draw.randrange(v)] = True
-    z = [
-        10 * torch.randn(rows, v, generator=seeded(draw.randrange(999)))
-        for _ in range(2)
-    ]
+    z = [10 * torch.randn(rows, v, generator=generator) for _ in range(2)]
     cut = [x.masked_fill(~kept, -math.inf).requires_grad_() for x in z]
     small = [x[:, kept].clone().requires_grad_() for x in z]
     for whole, part in ((cut, small), (cut[::-1], small[::-1])):
@@ -545,9 +541,9 @@ def what_is_ruled_out_changes_no_number(draw: random.Random) -> None:
         assert gradient.isfinite().all()
 
     # A loss in which only what earns nothing was ruled out.
-    drawn = torch.randint(v, (rows, 1), generator=seeded(draw.randrange(999)))
+    drawn = torch.randint(v, (rows, 1), generator=generator)
     log_p = reward.chosen(cut[0][:, None], drawn)
-    earned = torch.randn(rows, generator=seeded(draw.randrange(999)))
+    earned = torch.randn(rows, generator=generator)
     earned[~kept[drawn[:, 0]]] = 0
     loss = reward.reward_loss(log_p, earned, torch.ones_like(drawn, dtype=torch.bool))
     (gradient,) = torch.autograd.grad(loss, cut[0])
