@@ -145,7 +145,10 @@ def training_steps(
     model.train()
     for step, (*inputs, targets) in enumerate(batches, first_step):
         logits = model(*inputs)
-        loss = loss_function(logits, targets)
+        try:
+            loss = loss_function(logits, targets)
+        except ValueError as error:
+            raise ValueError(f"at step {step}: {error}") from error
 
         optimizer.zero_grad()
         if loss.requires_grad:  # else `check_gradients` says in words what is wrong
