@@ -26,7 +26,7 @@ from companion import GPT, GPTConfig
 from companion.course import checks
 from companion.course.cabinet import FAULTS, Machine
 from companion.course.cabinet import machine as cabinet
-from companion.course.cabinet.disguise import original_of, right_in_disguise
+from companion.course.cabinet.disguise import classes_of, original_of, right_in_disguise
 from companion.course.checks.judge import SIZES, complaint, judge, right_machines
 
 ROOT = Path(__file__).parents[2]
@@ -376,8 +376,9 @@ def seen_of(machine) -> list[str]:
             method = getattr(part, name)
             if inspect.isfunction(method):
                 told += [method.__qualname__, method.__module__, method.__doc__]
-                told += [method.__name__, inspect.getsource(method)]
-                told += [method.__code__.co_filename, method.__code__.co_qualname]
+                told += [method.__name__, method.__code__.co_qualname]
+                if not name.startswith("__"):  # what `dataclass` writes has no source
+                    told += [method.__code__.co_filename, inspect.getsource(method)]
     return [re.sub(" at 0x[0-9a-f]+", "", str(x)) for x in told]
 
 
@@ -390,9 +391,10 @@ def test_names_and_words_tell_nothing():
         return True
 
     for machine in [Machine(), right_in_disguise()(), *[fault() for fault in ALL]]:
-        before = seen_of(machine)
+        before = [repr(vars(part)) for part in (type(machine), *classes_of(machine))]
         assert complaint(my_look, machine) is None
-        assert seen_of(machine) == before
+        after = [repr(vars(part)) for part in (type(machine), *classes_of(machine))]
+        assert after == before
     assert len(told) == 32 and all(one == told[0] for one in told)
 
 
