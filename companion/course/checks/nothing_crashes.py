@@ -166,6 +166,10 @@ def goes_on(answer: Callable) -> None:
     def all_pass(machine: Machine) -> bool:
         return True
 
+    def at_once(machine: Machine) -> bool:
+        run = in_one_piece(machine, 1)
+        return equal(run, machine.resume(machine.save(run)))
+
     def more_steps(machine: Machine) -> bool:
         resumed = machine.resume(machine.save(in_one_piece(machine, 1)))
         machine.go_on(resumed, text_of(machine), 2)
@@ -195,6 +199,8 @@ def goes_on(answer: Callable) -> None:
         {
             "it passes every machine: save a run after some steps, resume it, and make"
             " some steps more before you compare": all_pass,
+            "it sees no more than the saved weights: save a run after some steps,"
+            " resume it, and make some steps more before you compare": at_once,
             "it flags right machines: both runs must make as many steps": more_steps,
             "it passes who keeps the weights in 16 bits: compare to the bit": nearly,
         },
