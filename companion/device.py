@@ -1,5 +1,7 @@
 """Devices: what a processor or a GPU can do. Chapters 05, 10 and 12."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -11,6 +13,13 @@ def at_least_float32(x: Tensor) -> Tensor:
     What is summed, divided or compared is computed so: bfloat16 has three digits.
     """
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def in_full_precision(x: Tensor) -> AbstractContextManager:
+    """Returns a context in which autocast leaves products of x in its own precision."""
+    if torch.amp.is_autocast_available(x.device.type):
+        return torch.autocast(x.device.type, enabled=False)
+    return nullcontext()
 
 
 def is_joined() -> bool:

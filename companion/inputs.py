@@ -67,6 +67,21 @@ def check_between(
         raise ValueError(f"{name} is {shown(x)}; it must be {limits}")
 
 
+def check_finite(way_out: str = "", /, **tensors: Tensor) -> None:
+    """Raises ValueError where one holds NaN or an infinity; names the first place.
+
+    `way_out` says what can be done about it. A tensor on the `meta` device has no
+    numbers, and isn't looked at.
+    """
+    for name, x in tensors.items():
+        if x.is_meta or x.isfinite().all():
+            continue
+        place = (~x.isfinite()).nonzero()[0].tolist()
+        where = f"{name}{place}" if place else name
+        wrong = x[tuple(place)].item()
+        raise ValueError(f"{where} is {wrong}; it must be finite{way_out}")
+
+
 def check_name(known: Collection[str], /, **names: object) -> None:
     """Raises ValueError unless each is one of the `known` names."""
     for name, value in names.items():

@@ -65,9 +65,9 @@ def shaken(module: nn.Module, std: float = 0.3, seed: int = 0) -> nn.Module:
     return module.eval()
 
 
-def byte_tokenizer() -> PublishedTokenizer:
-    """A chat's tokenizer whose tokens are the bytes, and two special ones."""
-    header = {
+def byte_header() -> dict:
+    """The header of a chat's tokenizer of the bytes, and two special tokens."""
+    return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "smollm",
         "tokenizer.ggml.merges": [],
@@ -76,7 +76,11 @@ def byte_tokenizer() -> PublishedTokenizer:
         "tokenizer.ggml.eos_token_id": 257,
         "tokenizer.chat_template": "<|im_start|> a turn <|im_end|>",
     }
-    return PublishedTokenizer(header)
+
+
+def byte_tokenizer() -> PublishedTokenizer:
+    """A chat's tokenizer whose tokens are the bytes, and two special ones."""
+    return PublishedTokenizer(byte_header())
 
 
 @contextmanager

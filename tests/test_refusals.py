@@ -4,6 +4,7 @@ Here stand inputs that would else give a wrong result in silence, or a riddle. W
 Python's or PyTorch's own error is clear, nothing is checked.
 """
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -24,6 +25,16 @@ ONE = TOKENS[0]
 WEIGHTS = [torch.nn.Parameter(torch.ones(3, 3))]
 NO_TARGETS = torch.full_like(TOKENS, -100)
 WHOLE, ABOVE = "a whole number", "it must be above 0"
+
+
+def row_of(x: float) -> torch.Tensor:
+    """Logits whose second row can't be drawn from."""
+    return torch.tensor([[1.0, 0, 0], [x, -math.inf, -math.inf]])
+
+
+def context() -> list:
+    """What the decoder of PAIR reads."""
+    return PAIR.decoder.project_context(*PAIR.encode(TOKENS))
 
 
 def cached(cache, n_streams: int = 2):
@@ -182,6 +193,13 @@ BAD = {
         (lambda: c.GPTConfig(dropout=-0.1), "at most 1"),
         (lambda: c.GPT(c.GPTConfig(positions="rotary", rotary_base=0)), ABOVE),
     ],
+    "cross": [
+        (lambda: PAIR.decoder(TOKENS), "0 blocks, and 2 of this model's read one"),
+        (lambda: next(c.generate(PAIR.decoder, ONE, 1)), "`project_context` of a"),
+        (lambda: PAIR.decoder(TOKENS, context=context()[:1]), "1 blocks, and 2"),
+        (lambda: GPT(TOKENS, context=context()), "2 blocks, and 0"),
+        (lambda: GPT.project_context(HEADS[:, 0]), "no block reads a context"),
+    ],
     "GPT": [
         *refusing(
             GPT,
@@ -226,12 +244,17 @@ BAD = {
     ],
     "next_token_loss": [
         (lambda: c.next_token_loss(LOGITS, ONE), "(5,)"),
+        (lambda: c.next_token_loss(LOGITS[:0], ONE[:0]), "none of the 0 targets"),
+        (
+            lambda: c.next_token_loss(GPT(TOKENS), NO_TARGETS),
+            "none of the 10 targets counts, so their loss has no mean: all are -100",
+        ),
     ],
     "train": [
         (lambda: c.train(GPT, c.AdamW(GPT.parameters()), [], clip=0), ABOVE),
         (
             lambda: c.train(GPT, c.AdamW(GPT.parameters()), [(TOKENS, NO_TARGETS)]),
-            "step 0: the learning rate is too high, or the batch has no targets",
+            "none of the 10 targets counts",
         ),
     ],
     "evaluate": [
@@ -257,21 +280,36 @@ BAD = {
             (lambda cut=cut: cut(INTEGERS, 1), "logits is torch.int64 of shape (3,)")
             for cut in (c.temperature, c.top_k, c.top_p, c.min_p)
         ],
+        *[
+            (lambda cut=cut, x=x: cut(row_of(x), 1), f"is {x} in row [1]; it must be")
+            for cut in (c.temperature, c.top_k, c.top_p, c.min_p)
+            for x in (math.nan, math.inf, -math.inf)
+        ],
     ],
     "generate": [
         *decoding(lambda prompt, n_new: c.generate(GPT, [prompt], n_new)),
         (lambda: c.generate(GPT, TOKENS[:, :0], 2), "prompt"),
         (lambda: c.generate(GPT, [], 2), "prompts"),
         (lambda: c.generate(GPT, ONE, 2, end=-1), WHOLE),
+        (lambda: c.generate(GPT, ONE, 2, end=11), "the vocabulary is 0 to 10"),
     ],
     "beam_search": [
         *decoding(lambda prompt, n_new: c.beam_search(GPT, prompt, 2, n_new)),
         (lambda: c.beam_search(GPT, ONE, 12, 2), "11"),
+        (lambda: c.beam_search(GPT, ONE, 2, 2, end="x"), "end is 'x'"),
+        (lambda: c.beam_search(GPT, ONE, 2, 2, end=-1), WHOLE),
         (lambda: c.beam_search(GPT, ONE, 2, 2, length_penalty=1.1), "at most 1"),
     ],
     "speculate": [
         *decoding(lambda prompt, n: [*c.speculate(GPT, prompt, n, c.PromptLookup(11))]),
         (lambda: c.PromptLookup(11, n_guesses=0), WHOLE),
+        *refusing(
+            lambda end: next(c.speculate(GPT, ONE, 2, c.PromptLookup(11), end=end)),
+            ("x", "end is 'x'; it must be 0 or more, a whole number"),
+            (-1, "end is -1"),
+            (1.5, "end is 1.5"),
+            (11, "end is 11; the vocabulary is 0 to 10"),
+        ),
     ],
     "Server": [(lambda: c.Server(GPT, 0), WHOLE)],
 }  # fmt: skip

@@ -111,7 +111,7 @@ class Talk:
 
             # Answer, by one token.
             token = int(self.choose(logits))
-            if token == self.tokenizer.end:
+            if token in self.tokenizer.ends:
                 return
             self.tokens.append(token)
             yield decoder.decode(self.tokenizer.pieces[token])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -366,7 +367,8 @@ def say_examples(tuning: Tuning, tokenizer: PublishedTokenizer, lines: list[Line
             new = generate(
                 tuning.model, prompt.to(tuning.device), 60, end=tokenizer.end
             )
-            text = tokenizer.decode([int(token) for token in new])
+            answer = takewhile(lambda i: i not in tokenizer.ends, map(int, new))
+            text = tokenizer.decode(answer)
             say(f"  line {line.number}: {line.messages[0][1]!r} -> {text!r}")
 
 

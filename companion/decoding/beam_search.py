@@ -8,7 +8,7 @@ from torch import Tensor
 from ..inputs import check_between, check_tensor, check_whole
 from ..model.cache import Cache
 from ..model.gpt import LanguageModel, evaluating
-from .sampling import check_prompt
+from .sampling import check_end, check_prompt
 
 
 def expand_beams(
@@ -58,6 +58,7 @@ def beam_search(
     """
     check_tensor("integers", "t", prompt=prompt)
     check_prompt(prompt, n_new, model.config.context_length)
+    check_end(end, model.config.d_vocab)
     check_whole(n_beams=n_beams)
     check_between(0, 1, length_penalty=length_penalty)
     d_vocab = model.config.d_vocab

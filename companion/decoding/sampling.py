@@ -1,7 +1,8 @@
 """Sampling: from logits to tokens, and from a prompt to text. Chapter 06.
 
 `temperature`, `top_k`, `top_p` and `min_p` take logits (... v) and return new ones, so
-they compose in any order; a token that is ruled out has a logit of -inf.
+they compose in any order; a token that is ruled out has a logit of -inf. Like `greedy`
+they raise ValueError for a row whose largest logit isn't finite.
 """
 
 import math
@@ -27,16 +28,27 @@ def greedy(logits: Tensor) -> Tensor:
     has. Chapter 06.
     """
     largest, tokens = logits.max(-1)
-    finite = largest.isfinite()
     if not logits.is_cpu:
-        return tokens.masked_fill(~finite, -1)
+        return tokens.masked_fill(~largest.isfinite(), -1)
 
-    if not finite.all():
-        raise ValueError(
-            f"the largest logit is {largest[~finite][0].item()}; it must be finite:"
-            " one is NaN or has overflowed, or all tokens are ruled out"
-        )
+    check_largest(largest)
     return tokens
+
+
+def check_largest(largest: Tensor) -> None:
+    """Raises ValueError where a row's largest logit (...) isn't finite, and names it.
+
+    On an accelerator nothing is looked at.
+    """
+    if not largest.is_cpu or largest.isfinite().all():
+        return
+    place = (~largest.isfinite()).nonzero()[0].tolist()
+    number = largest[tuple(place)].item()
+    where = f" in row {place}" if place else ""
+    raise ValueError(
+        f"the largest logit is {number}{where}; it must be finite: one is NaN or has"
+        " overflowed, or all tokens are ruled out"
+    )
 
 
 def temperature(logits: Tensor, t: float) -> Tensor:
@@ -54,6 +66,7 @@ def temperature(logits: Tensor, t: float) -> Tensor:
 
     # The rows that need it are shifted until their largest logit is 0.
     highest = z.amax(-1, keepdim=True)
+    check_largest(highest[..., 0])
     is_shifted = highest.isfinite()
     if z.dtype == logits.dtype:
         is_shifted = is_shifted & ~(highest / t).isfinite()
@@ -72,6 +85,7 @@ def top_k(logits: Tensor, k: int) -> Tensor:
     if k > logits.shape[-1]:
         raise ValueError(f"k is {k}; it must be from 1 to {logits.shape[-1]} tokens")
     values, tokens = logits.topk(k)
+    check_largest(values[..., 0])
     return torch.full_like(logits, -math.inf).scatter(-1, tokens, values)
 
 
@@ -87,6 +101,7 @@ def top_p(logits: Tensor, p: float) -> Tensor:
 
     # From the likeliest on, the mass of all tokens before each.
     values, tokens = logits.sort(descending=True, stable=True)
+    check_largest(values[..., 0])
     masses = at_least_float32(values).softmax(-1)
     before = masses.cumsum(-1) - masses
 
@@ -105,7 +120,9 @@ def min_p(logits: Tensor, p: float) -> Tensor:
     check_tensor("floats", "... v", logits=logits)
     check_between(0, 1, above=True, p=p)
     z = at_least_float32(logits)
-    lowest = z.amax(-1, keepdim=True) + math.log(p)
+    highest = z.amax(-1, keepdim=True)
+    check_largest(highest[..., 0])
+    lowest = highest + math.log(p)
     return logits.masked_fill(z < lowest, -math.inf)
 
 
@@ -139,6 +156,15 @@ def check_prompt(prompt: Tensor, n_new: int, window: int | None) -> None:
         raise ValueError(f"the prompt is {shown(prompt)}; it must hold 1 token or more")
     if window is not None and n + n_new > window:
         raise ValueError(f"{n} and {n_new} tokens exceed the context_length ({window})")
+
+
+def check_end(end: int | None, d_vocab: int) -> None:
+    """Raises ValueError for an `end` that no token is, so that no text would end."""
+    if end is None:
+        return
+    check_whole(0, end=end)
+    if end >= d_vocab:
+        raise ValueError(f"end is {end}; the vocabulary is 0 to {d_vocab - 1}")
 
 
 def prefill(
@@ -178,8 +204,7 @@ def generate(
     Chapters 06 and 07.
     """
     check_whole(0, n_new=n_new)
-    if end is not None:
-        check_whole(0, end=end)
+    check_end(end, model.config.d_vocab)
 
     # Inference mode decodes a small model 6 to 10% faster than `no_grad`, but what is
     # made in it takes no part in a training: not for the cache of a caller, who may

@@ -16,7 +16,7 @@ from ..inputs import check_tensor, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import LanguageModel, check_tokens, evaluating
 from ..model.serving_caches import RaggedCache
-from .sampling import check_prompt, greedy
+from .sampling import check_end, check_prompt, greedy
 
 
 @dataclass(eq=False)
@@ -92,7 +92,9 @@ class Server:
         try:
             check_tensor("integers", "t", prompt=request.prompt)
             check_prompt(request.prompt, request.n_new, self.capacity)
-            check_tokens(self._text(request)[None], self.model.config.d_vocab)
+            d_vocab = self.model.config.d_vocab
+            check_end(request.end, d_vocab)
+            check_tokens(self._text(request)[None], d_vocab)
         except ValueError as error:
             request.error = error
         else:

@@ -14,7 +14,7 @@ from ..device import at_least_float32
 from ..inputs import check_tensor, check_whole
 from ..model.gpt import LanguageModel, evaluating
 from ..model.serving_caches import RaggedCache
-from .sampling import check_prompt, greedy, sample
+from .sampling import check_end, check_prompt, greedy, sample
 
 # Tokens (g), and the probabilities (g v) that they were drawn with.
 Draft = tuple[Tensor, Tensor]
@@ -111,6 +111,7 @@ def speculate(
     """
     check_tensor("integers", "t", prompt=prompt)
     check_prompt(prompt, n_new, model.config.context_length)
+    check_end(end, model.config.d_vocab)
     text = prompt
     length = len(prompt) + n_new
     cache = RaggedCache(length, 1)  # the one that can forget wrong guesses

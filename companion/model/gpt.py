@@ -136,6 +136,16 @@ def check_tokens(tokens: Tensor, d_vocab: int) -> None:
         )
 
 
+def check_context(context: list[Context] | None, n_reading: int) -> None:
+    """Raises ValueError unless the context is for so many blocks as read one."""
+    n_given = 0 if context is None else len(context)
+    if n_given != n_reading:
+        raise ValueError(
+            f"the context is for {n_given} blocks, and {n_reading} of this model's read"
+            " one; `project_context` of a model with `cross` makes it"
+        )
+
+
 def at_places(x: Tensor, places: int | Tensor) -> Tensor:
     """Takes from x (b t c) one place, or for each stream one (b) or several (b n).
 
@@ -176,6 +186,7 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.causal = causal
+        self.cross = cross
 
         self.embedding = nn.Embedding(config.d_vocab, config.d_model)
         self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1
@@ -257,8 +268,11 @@ class GPT(nn.Module):
         """Makes each block's keys and values of the features (b s c), once for all.
 
         Returns for each block the pair (keys, values), both (b s c), and the mask of
-        what may be read, broadcastable to (b h t s). Vaswani et al. 2017, sec. 3.2.3.
+        what may be read, broadcastable to (b h t s). Raises ValueError for a model
+        without `cross`. Vaswani et al. 2017, sec. 3.2.3.
         """
+        if not self.cross:
+            raise ValueError("no block reads a context: the model has no `cross`")
         context: list[Context] = []
         for block in self.blocks:
             keys = block.cross_attention.to_keys(features)
@@ -289,10 +303,13 @@ class GPT(nn.Module):
 
         Raises ValueError for tokens that are not (b t) integers within the vocabulary,
         or beyond the context of learned positions, for a mask or a `last` that does not
-        fit, and for a cache of another model.
+        fit, for a cache of another model, and for a context where none is read or one
+        is missing.
         """
         if cache is not None and not self.causal:
             raise ValueError("an encoder takes no cache: its tokens see later ones")
+        if self.cross or context is not None:
+            check_context(context, len(self.blocks) if self.cross else 0)
 
         # Each token's vector. Only if that fails are the tokens looked at.
         try:

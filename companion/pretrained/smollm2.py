@@ -293,7 +293,9 @@ def bytes_of(tokens: list[str], special: dict[str, int]) -> list[bytes]:
 class PublishedTokenizer:
     """Encodes by the byte pairs of a GGUF header, and knows its special tokens.
 
-    `encode` never makes a special token of a text, whatever it says; `chat` does.
+    `encode` never makes a special token of a text, whatever it says; `chat` does. An
+    answer is over with any of them: `ends` has their numbers, and `end` is the one that
+    the model has learned to end with.
     Raises ValueError by its key for what the header lacks, and for another way to cut
     text than SmolLM2's. Sennrich et al. 2016, on bytes.
     """
@@ -308,6 +310,7 @@ class PublishedTokenizer:
         self.end = value_of(header, "tokenizer.ggml.eos_token_id")
         self.template = header.get("tokenizer.chat_template", "")
         self.special = special_tokens(header)
+        self.ends = {self.end, *self.special.values()}
         self.pieces = bytes_of(tokens, self.special)
         check_merges(header, self.special)
 

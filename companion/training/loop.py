@@ -27,7 +27,8 @@ def next_token_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> 
     Targets of -100 are padding and don't count. `smoothing` is the share of a target
     that is spread over all tokens evenly (Szegedy et al. 2015, section 7). Logits of 16
     bits are summed, and their loss is given, in float32. Raises ValueError for logits
-    and targets of different numbers of tokens. Chapter 05.
+    and targets of different numbers of tokens, and where no target counts; on an
+    accelerator, where to look is to wait, that gives NaN. Chapter 05.
     """
     check_tensor("integers", "...", targets=targets)
     logits_shape = tuple(logits.shape[:-1])
@@ -35,6 +36,13 @@ def next_token_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> 
     if logits_shape != targets_shape:
         raise ValueError(
             f"logits are for {logits_shape} tokens, targets are {targets_shape}"
+        )
+
+    counts = targets != IGNORED_TARGET
+    if targets.is_cpu and not counts.any():
+        raise ValueError(
+            f"none of the {targets.numel()} targets counts, so their loss has no mean:"
+            f" all are {IGNORED_TARGET}, padding; leave such a batch out"
         )
 
     logits = at_least_float32(logits.flatten(0, -2))
@@ -137,7 +145,10 @@ def training_steps(
     model.train()
     for step, (*inputs, targets) in enumerate(batches, first_step):
         logits = model(*inputs)
-        loss = loss_function(logits, targets)
+        try:
+            loss = loss_function(logits, targets)
+        except ValueError as error:
+            raise ValueError(f"at step {step}: {error}") from error
 
         optimizer.zero_grad()
         if loss.requires_grad:  # else `check_gradients` says in words what is wrong

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..device import at_least_float32
+from ..device import at_least_float32, in_full_precision
 from ..inputs import check_between, check_tensor, check_whole
 from .processes import full_tensor, shard_like
 
@@ -103,33 +103,36 @@ class AdamW(Optimizer):
 
 
 def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
-    """Pushes all singular values of the matrices to 1, within about 0.3.
+    """Pushes the singular values of the matrices to 1, within about 0.3.
 
-    (... rows columns) -> (... rows columns). Newton-Schulz steps of a quintic whose
-    coefficients trade accuracy for speed. Jordan et al. 2024 (Muon).
+    (... rows columns) -> (... rows columns). One that is 0 stays 0, and one below
+    1/500 of the matrix's length, the root of the sum of its squares, is still on its
+    way. Newton-Schulz steps of a quintic whose coefficients trade accuracy for
+    speed; in float32 at least, also under autocast, for 16 bits would take their
+    rounding for directions. Jordan et al. 2024 (Muon).
     """
     check_tensor("floats", "... r c", matrices=matrices)
     a, b, c = QUINTIC
 
     # Lay them down: x xᵀ is smaller for a wide matrix than for a tall one.
-    x = matrices.reshape(-1, *matrices.shape[-2:])
+    x = at_least_float32(matrices.reshape(-1, *matrices.shape[-2:]))
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     if is_tall:
         x = x.mT
 
     # Of length 1, none has a singular value above 1; for large ones it diverges.
-    lengths = at_least_float32(x).norm(dim=(-2, -1), keepdim=True)
-    x = (x / (lengths + 1e-7)).to(x.dtype)
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
 
     # x <- a x + (b x xᵀ + c (x xᵀ)²) x
-    for _ in range(n_steps):
-        gram = x @ x.mT
-        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-        x = torch.baddbmm(x, polynomial, x, beta=a)
+    with in_full_precision(x):
+        for _ in range(n_steps):
+            gram = x @ x.mT
+            polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+            x = torch.baddbmm(x, polynomial, x, beta=a)
 
     if is_tall:
         x = x.mT
-    return x.reshape(matrices.shape)
+    return x.reshape(matrices.shape).to(matrices.dtype)
 
 
 class Muon(AdamW):

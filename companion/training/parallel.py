@@ -347,7 +347,9 @@ def partial_attention(
     """
     scores = at_least_float32(attention_scores(queries, keys, mask))
     largest = scores.amax(-1, keepdim=True)
-    weights = (scores - largest).exp()
+    # Where a query may look at none of the keys, all is -inf: that gives 0, not NaN.
+    finite = largest.clamp(min=torch.finfo(largest.dtype).min)
+    weights = (scores - finite).exp()
     return PartialAttention(
         largest=largest,
         total=weights.sum(-1, keepdim=True),
@@ -363,8 +365,9 @@ def merge_partials(
     Chapter 09.
     """
     largest = torch.maximum(first.largest, second.largest)
-    first_scale = (first.largest - largest).exp()
-    second_scale = (second.largest - largest).exp()
+    finite = largest.clamp(min=torch.finfo(largest.dtype).min)
+    first_scale = (first.largest - finite).exp()
+    second_scale = (second.largest - finite).exp()
     return PartialAttention(
         largest=largest,
         total=first_scale * first.total + second_scale * second.total,

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..decoding.sampling import check_prompt, prefill, sample
+from ..decoding.sampling import check_end, check_largest, check_prompt, prefill, sample
 from ..device import at_least_float32
-from ..inputs import check_tensor, check_whole
+from ..inputs import check_finite, check_tensor, check_whole
 from ..model.gpt import LanguageModel, evaluating
 
 
@@ -52,8 +52,7 @@ def roll_out(
     Chapter 15.
     """
     check_whole(n_answers=n_answers, n_new=n_new)
-    if end is not None:
-        check_whole(0, end=end)
+    check_end(end, model.config.d_vocab)
     if not prompts:
         raise ValueError("the list of prompts is empty; it must hold one")
     for prompt in prompts:
@@ -94,7 +93,11 @@ def roll_out(
 
 
 def chosen(logits: Tensor, tokens: Tensor) -> Tensor:
-    """Returns the log-probability of each token (...) by the logits (... v)."""
+    """Returns the log-probability of each token (...) by the logits (... v).
+
+    It is -inf for a token that is ruled out. Raises ValueError as `sample` does.
+    """
+    check_largest(logits.amax(-1))
     log_probabilities = at_least_float32(logits).log_softmax(-1)
     return log_probabilities.gather(-1, tokens[..., None])[..., 0]
 
@@ -124,14 +127,22 @@ def answer_logits(
 def advantages(rewards: Tensor, *, scale: bool = False) -> Tensor:
     """Subtracts from rewards (p g) the mean of each prompt's group of g answers.
 
-    With `scale` the differences are divided by the group's deviation, too, and a group
-    without any is 0 as before. Shao et al. 2024 (GRPO), section 4.1.2.
+    With `scale` the differences are divided by the group's deviation, too. In a group
+    in which all earn the same they are exactly 0. Rewards of 16 bits are compared in
+    float32. Raises ValueError for a reward that isn't finite, and for some so far apart
+    that their differences aren't. Shao et al. 2024 (GRPO), section 4.1.2.
     """
     check_tensor("floats", "p g", rewards=rewards)
-    differences = rewards - rewards.mean(1, keepdim=True)
+    check_finite(rewards=rewards)
+
+    # The mean of equal numbers is rounded to another one: that of zeros isn't.
+    from_first = at_least_float32(rewards)
+    from_first = from_first - from_first[:, :1]
+    differences = from_first - from_first.mean(1, keepdim=True)
+    check_finite(differences=differences)
     if not scale:
         return differences
-    return differences / (rewards.std(1, keepdim=True, correction=0) + 1e-4)
+    return differences / (from_first.std(1, keepdim=True, correction=0) + 1e-4)
 
 
 def reward_loss(
@@ -140,8 +151,10 @@ def reward_loss(
     """Computes the loss whose gradient raises what has earned more than its group.
 
     That is -advantage · log p of a whole answer, averaged over b answers: of the
-    log-probabilities (b n) those count that are `written` (b n). The advantages (b) are
-    numbers, without a way back. Williams 1992, eq. 5.
+    log-probabilities (b n) those count that are `written` (b n), and none of an answer
+    whose advantage is 0. The advantages (b) are numbers, without a way back. Raises
+    ValueError for an advantage that isn't finite and, for it has no gradient, for a
+    log-probability that counts and isn't. Williams 1992, eq. 5.
     """
     check_tensor("floats", "b", advantages=advantages)
     if log_probabilities.shape != written.shape:
@@ -151,18 +164,39 @@ def reward_loss(
         )
     if len(advantages) != len(written):
         raise ValueError(f"{len(advantages)} advantages for {len(written)} answers")
-    whole = log_probabilities.masked_fill(~written, 0).sum(1)
-    return -(advantages.detach() * whole).mean()
+    advantages = advantages.detach()
+    check_finite(advantages=advantages)
+
+    # 0 times -inf is no number, so what doesn't count becomes 0 before the product.
+    counts = written & (advantages != 0)[:, None]
+    log_probabilities = log_probabilities.masked_fill(~counts, 0)
+    check_finite(
+        ": a step has ruled out what was drawn before it; leave the answer out, or draw"
+        " anew after each step",
+        log_probabilities=log_probabilities,
+    )
+    return -(advantages * log_probabilities.sum(1)).mean()
 
 
 def kl_divergence(logits: Tensor, reference: Tensor) -> Tensor:
     """Computes how far the logits' choice is from a reference's: (... v) -> (...).
 
-    In nats, exactly: the sum over the vocabulary of p · (log p - log q).
+    In nats, exactly: the sum over the vocabulary of p · (log p - log q), to which a
+    token with p = 0 adds 0. It is infinite, and without a gradient, where the reference
+    rules out a token that the logits don't. Raises ValueError as `sample` does.
     """
+    check_tensor("floats", "... v", logits=logits, reference=reference)
+    check_largest(logits.amax(-1))
+    check_largest(reference.amax(-1))
     log_p = at_least_float32(logits).log_softmax(-1)
     log_q = at_least_float32(reference).log_softmax(-1)
-    return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+    # 0 times infinity is no number, so it is filled in before the product.
+    is_never = log_p.isneginf()
+    is_infinite = log_q.isneginf() & ~is_never
+    log_ratios = (log_p - log_q).masked_fill(is_never | is_infinite, 0)
+    divergence = (log_p.exp() * log_ratios).sum(-1)
+    return divergence.masked_fill(is_infinite.any(-1), math.inf)
 
 
 def pass_at_k(n_right: Tensor, n_answers: int, k: int) -> Tensor:
@@ -173,12 +207,16 @@ def pass_at_k(n_right: Tensor, n_answers: int, k: int) -> Tensor:
     """
     check_whole(k=k)
     check_whole(k, n_answers=n_answers)
-    if n_right.min() < 0 or n_right.max() > n_answers:
+    counts = n_right.cpu().double()
+    is_count = (counts >= 0) & (counts <= n_answers) & (counts == counts.round())
+    if not is_count.all():
+        wrong = counts[~is_count][0].item()
         raise ValueError(
-            f"{n_right.min()} to {n_right.max()} right answers of {n_answers}"
+            f"{wrong:g} right answers of {n_answers}; it must be a whole number from 0"
+            f" to {n_answers}"
         )
     estimates = [
-        1 - math.comb(n_answers - right, k) / math.comb(n_answers, k)
-        for right in n_right.flatten().tolist()
+        1 - math.comb(n_answers - int(right), k) / math.comb(n_answers, k)
+        for right in counts.flatten().tolist()
     ]
     return torch.tensor(estimates).view(n_right.shape)

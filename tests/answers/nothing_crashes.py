@@ -46,6 +46,15 @@ def behind_it(machine):
     return torch.allclose(before[:, 1:], after[:, 1:], atol=1e-5)  # as the check
 
 
+def two_places_before(machine):
+    before, after = changed_at(machine, -1)
+    return torch.allclose(before[:, :-2], after[:, :-2], atol=1e-5)
+
+
+async def waited_for(machine):
+    return by_prefixes(machine)
+
+
 def turned_round(machine):
     return not by_prefixes(machine)
 
@@ -94,6 +103,14 @@ def too_many_steps(machine):
     return alike(resumed, steps(machine, 6)[0])
 
 
+def nearly_alike(machine):
+    resumed, _ = steps(machine, 4, machine.resume(machine.save(steps(machine, 4)[0])))
+    pairs = zip(
+        resumed.model.parameters(), steps(machine, 8)[0].model.parameters(), strict=True
+    )
+    return all(torch.allclose(a, b, atol=1e-2) for a, b in pairs)
+
+
 def one_good_test():
     return [by_prefixes]
 
@@ -122,6 +139,9 @@ WRONG = [
     (checks.later_changes_nothing, behind_it, "compare the places before it"),
     (checks.later_changes_nothing, nothing_is_changed, "it passes every machine"),
     (checks.later_changes_nothing, turned_round, "True of wrong machines"),
+    (checks.later_changes_nothing, two_places_before, "right before the changed"),
+    (checks.later_changes_nothing, waited_for, "its body never runs: `def`"),
+    (checks.goes_on, nearly_alike, "in 16 bits: compare to the bit|WeightsIn16Bits"),
     (checks.goes_on, compared_at_once, "some steps more before"),
     (checks.goes_on, never_saved, "save a run after some steps"),
     (checks.goes_on, saved_at_the_start, "after some steps"),

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
 import pytest
 import torch
-from common import byte_tokenizer, interrupted_at, shaken
+from common import byte_header, byte_tokenizer, interrupted_at, shaken
 
 from companion import GPT, GPTConfig, generate
 from companion.course import chat
@@ -21,7 +22,7 @@ from companion.course.chat import SYSTEM, Talk, sampler
 from companion.decoding import sampling
 from companion.model import gpt, serving_caches
 from companion.pretrained.lora import adapters, save_adapter, wrap
-from companion.pretrained.smollm2 import load_smollm2
+from companion.pretrained.smollm2 import PublishedTokenizer, load_smollm2
 
 
 @pytest.fixture
@@ -146,9 +147,28 @@ def test_ctrl_c_at_any_instant_leaves_a_talk_that_goes_on():
         assert talk.tokens[: len(said) + len(question)] == [*said, *question]
         prompt = torch.tensor([*said, *question])
         new = generate(TINY, prompt, 3, end=talk.tokenizer.end)
-        new = [int(token) for token in new if token != talk.tokenizer.end]
+        new = [int(token) for token in new]
+        if new[-1] in talk.tokenizer.ends:
+            new.pop()
         assert talk.tokens[len(prompt) :] == new
     assert instant > 50
+
+
+@pytest.mark.parametrize("special", ["<|im_start|>", "<|im_end|>", "<|endoftext|>"])
+def test_an_answer_is_over_with_any_special_token(special):
+    """What a model writes on behalf of the next speaker is none of its answer."""
+    header = byte_header()
+    header["tokenizer.ggml.tokens"].append("<|endoftext|>")
+    header["tokenizer.ggml.token_type"].append(3)
+    tokenizer = PublishedTokenizer(header)
+    model = shaken(GPT(replace(CONFIG, d_vocab=259)))
+    answer = [*tokenizer.encode("Yes."), tokenizer.special[special]]
+    drawn = iter([*answer, *tokenizer.encode("user")])
+
+    talk = Talk(model, tokenizer, lambda logits: torch.tensor([next(drawn)]), 300)
+    assert heard(talk, "Is it?") == "Yes."
+    said = [("system", SYSTEM), ("user", "Is it?"), ("assistant", "Yes.")]
+    assert talk.said() == closed(tokenizer, said)
 
 
 def converse(monkeypatch, capsys, typed: bytes, *options: str) -> str:

@@ -5,6 +5,7 @@ import re
 import signal
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -257,6 +258,17 @@ def test_judged_in_one_pass_an_answer_is_given_exactly_where_greedy_gives_it(dat
     talks[2] = (row, [*targets[:-1], (targets[-1] + 1) % 256])
     verdict = tune.judge(model, talks, 3, "cpu")
     assert verdict.n_exact == 7 and verdict.loss > 0
+
+
+def test_a_shown_answer_is_over_with_any_special_token(monkeypatch, capsys):
+    tokenizer = byte_tokenizer()
+    start = tokenizer.special["<|im_start|>"]
+    drawn = [*tokenizer.encode("Yes."), start, *tokenizer.encode("user")]
+    monkeypatch.setattr(tune, "generate", lambda *_, **__: torch.tensor(drawn))
+    tuning = SimpleNamespace(model=tiny(), device="cpu")
+    line = tune.Line(3, [("user", "Is it?"), ("assistant", "No.")])
+    tune.say_examples(tuning, tokenizer, [line])
+    assert "'Is it?' -> 'Yes.'\n" in capsys.readouterr().out
 
 
 def test_the_batches_are_rounds_in_which_each_talk_comes_once(data, tmp_path):

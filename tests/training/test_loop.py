@@ -236,7 +236,7 @@ def test_what_is_not_finite_is_named_with_its_step_before_any_weight_changes(
 def test_a_batch_without_targets_is_named_as_a_cause():
     model = tiny_gpt()
     nothing = torch.full((2, T), -100)
-    with pytest.raises(ValueError, match="nan .* at step 0: .* no targets"):
+    with pytest.raises(ValueError, match="at step 0: none of the 10 targets"):
         train(model, AdamW(model.parameters()), [(random_tokens(2, T), nothing)])
 
 

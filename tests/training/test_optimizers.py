@@ -1,6 +1,7 @@
 """AdamW and Muon against torch.optim and loops written out, and the schedules."""
 
 import math
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -109,14 +110,30 @@ def test_orthogonalize_leaves_zeros_and_its_input_alone():
     assert (orthogonalize(torch.zeros(1, 3, 5)) == 0).all()
 
 
-def test_orthogonalize_is_as_good_in_bfloat16():
-    """A run in bfloat16 multiplies so, as Muon's authors do."""
-    matrices = random(4, 32, 48)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_orthogonalize_makes_no_direction_of_rounding(dtype):
+    """Nor under autocast. Products of powers of 2 have rank one in 16 bits, too."""
+    rows = torch.tensor([[1.0, -2, 0.5, 4], [8, 1, 0.25, -1]])
+    columns = torch.tensor([[2.0, 1, -0.5], [0.25, -4, 1]])
+    matrices = (rows[:, :, None] * columns[:, None] / 3).to(dtype)
+    out = orthogonalize(matrices)
     with torch.autocast("cpu", torch.bfloat16):
-        out = orthogonalize(matrices)
-    assert out.dtype == torch.bfloat16
+        assert torch.equal(orthogonalize(matrices), out)
+    assert out.dtype == dtype
     values = torch.linalg.svdvals(out.float())
-    assert values.min() > 0.5 and values.max() < 1.5
+    assert values[:, 0].min() > 0.5 and values[:, 1:].max() < 1e-3
+
+
+def test_a_step_of_muon_is_the_same_under_autocast():
+    def stepped(context):
+        p = nn.Parameter(random(6, 8))
+        p.grad = torch.outer(random(6, seed=1), random(8, seed=2))
+        with context:
+            Muon([p]).step()
+        return p.detach()
+
+    autocast = torch.autocast("cpu", torch.bfloat16)
+    assert torch.equal(stepped(autocast), stepped(nullcontext()))
 
 
 def test_orthogonalize_of_float16_has_no_largest_length():

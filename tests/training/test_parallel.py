@@ -135,6 +135,21 @@ def test_parts_of_attention_merge_in_any_order():
     torch.testing.assert_close(merged.output / merged.total, right, **close)
 
 
+def test_a_part_of_which_a_query_may_see_nothing_adds_nothing():
+    queries, keys, values = random(3, 2, 4, 9, 8).unbind()
+    mask = torch.ones(9, 9, dtype=torch.bool).tril()
+    mask[4] = False
+    parts = [slice(5, 9), slice(0, 3), slice(3, 5)]
+    partials = [
+        partial_attention(queries, keys[:, :, part], values[:, :, part], mask[:, part])
+        for part in parts
+    ]
+    merged = functools.reduce(merge_partials, partials)
+    output = merged.output / merged.total.clamp(min=1)  # no key at all gives 0
+    torch.testing.assert_close(output, attention(queries, keys, values, mask))
+    assert not output[:, :, 4].any()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_parts_of_16_bits_are_summed_in_32(dtype):
     """Of the same scores, the answer is as good with many parts as with one."""

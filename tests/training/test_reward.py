@@ -191,15 +191,33 @@ def test_a_group_without_variance_moves_nothing(scale):
     model = small()
     rollouts = reward.roll_out(model, [PROMPT] * 3, n_answers=4, n_new=2)
     rewards = torch.tensor([[1.0], [0.0], [0.3]]).expand(3, 4)
-    advantages = reward.advantages(rewards, scale=scale)
-    assert advantages.abs().max() < 1e-3
-    exactly = reward.advantages(rewards[:2], scale=scale)
+    exactly = reward.advantages(rewards, scale=scale)[1:]
     assert torch.equal(exactly, torch.zeros(2, 4))
 
     logits = reward.answer_logits(model, rollouts.prompts[:8], rollouts.answers[:8])
     chosen = reward.chosen(logits, rollouts.answers[:8])
     loss = reward.reward_loss(chosen, exactly.flatten(), rollouts.written[:8])
     assert not gradient(model, loss).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_equal_rewards_have_advantages_of_exactly_0(dtype):
+    """Whose mean is rounded to another number: that of three 0.9 in float32 is."""
+    assert torch.full((3,), 0.9).mean() != torch.tensor(0.9)
+    for x in (0.9, 0.2, 1000.1, -12345.6, 1e6 + 0.7, 3e38):
+        for n in (1, 3, 6, 7, 8):
+            rewards = torch.full((2, n), x, dtype=dtype)
+            for scale in (False, True):
+                advantages = reward.advantages(rewards, scale=scale)
+                assert torch.equal(advantages, torch.zeros_like(advantages))
+
+
+def test_large_rewards_are_compared_as_small_ones_are():
+    """Another point for one of eight is as much after 1,000,000 points as after 0."""
+    one_better = torch.eye(8)[:1]
+    for scale in (False, True):
+        here = reward.advantages(one_better + 2.0**20, scale=scale)
+        assert torch.equal(here, reward.advantages(one_better, scale=scale))
 
 
 def test_advantages_are_those_of_one_prompt():
@@ -234,6 +252,82 @@ def test_the_distance_is_what_is_estimated_from_draws():
         z[1].log_softmax(-1), z[0].log_softmax(-1), log_target=True, reduction="sum"
     )
     torch.testing.assert_close(exact, reference)
+
+
+def gradients_of(function, *inputs) -> list[torch.Tensor]:
+    """The gradients of the sum of what comes out."""
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    return torch.autograd.grad(function(*inputs).sum(), inputs)
+
+
+def test_the_distance_of_cut_choices_is_that_of_the_tokens_that_stay():
+    """What is ruled out adds nothing, neither to the sum nor to its gradient."""
+    z = torch.tensor([[2.0, 1, 0, -1]])
+    cut = companion.top_k(z, 2)
+    kept = z[:, :2]
+    others = torch.randn(1, 4, generator=seeded())
+    assert reward.kl_divergence(cut, cut).item() == 0
+
+    # By hand, with p = softmax(2, 1) and q a quarter each: log 4 less the entropy.
+    p = kept.softmax(-1)
+    by_hand = math.log(4) + (p * p.log()).sum(-1)
+    even = torch.ones(1, 4)
+    torch.testing.assert_close(reward.kl_divergence(cut, even), by_hand)
+
+    # Where both are cut alike, the rest is a vocabulary of its own.
+    cut_others = others.masked_fill(cut.isinf(), -math.inf)
+    torch.testing.assert_close(
+        reward.kl_divergence(cut, cut_others), reward.kl_divergence(kept, others[:, :2])
+    )
+    alike = gradients_of(reward.kl_divergence, cut, cut_others)
+    small = gradients_of(reward.kl_divergence, kept, others[:, :2])
+    for whole, part in zip(alike, small, strict=True):
+        torch.testing.assert_close(whole[:, :2], part)
+        assert not whole[:, 2:].any()
+    for reference in (cut, even, cut_others):
+        gradients = gradients_of(reward.kl_divergence, cut, reference)
+        assert all(x.isfinite().all() for x in gradients)
+
+
+def test_the_distance_is_infinite_where_the_reference_rules_out_what_may_come():
+    z = torch.tensor([[2.0, 1, 0, -1], [2.0, 1, -300, -301]])
+    cut = companion.top_k(z, 2)
+    assert reward.kl_divergence(z, cut).isposinf().all()
+    both = torch.stack([z[0], cut[0]])
+    distances = reward.kl_divergence(both, cut)
+    assert distances[0] == math.inf and distances[1].item() == 0
+    assert all(x.isfinite().all() for x in gradients_of(reward.kl_divergence, z, cut))
+
+
+def test_what_does_not_count_in_a_loss_may_be_ruled_out_since():
+    """0 times -inf: a group that agrees, and what stands behind an end."""
+    log_p = torch.tensor([[-math.inf, -1], [-2, -3], [-4, -math.inf]])
+    written = torch.tensor([[True, True], [True, True], [True, False]])
+    advantages = torch.tensor([0.0, 2.0, -1.0])
+    loss = partial(reward.reward_loss, advantages=advantages, written=written)
+    assert loss(log_p).item() == pytest.approx((2 * 5 - 4) / 3)
+    (gradient,) = gradients_of(loss, log_p)
+    expected = torch.tensor([[0.0, 0], [-2, -2], [1, 0]]) / 3
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_a_step_that_drops_a_drawn_token_out_of_the_cut_is_said():
+    logits = torch.tensor([[[2.0, 1, 0, -1]], [[2.0, 1, 0, -1]]])
+    log_p = reward.chosen(companion.top_k(logits, 2), torch.tensor([[0], [3]]))
+    written = torch.ones(2, 1, dtype=torch.bool)
+    assert reward.reward_loss(log_p, torch.tensor([1.0, 0]), written).isfinite()
+    words = r"log_probabilities\[1, 0\] is -inf; it must be finite: .* leave the answer"
+    with pytest.raises(ValueError, match=words):
+        reward.reward_loss(log_p, torch.tensor([1.0, -1]), written)
+
+
+def test_a_count_of_right_answers_may_be_a_sum_of_verdicts():
+    verdicts = torch.tensor([[1.0, 0, 1, 0], [0, 0, 0, 0]])
+    counts = verdicts.sum(1)
+    expected = reward.pass_at_k(counts.long(), 4, 2)
+    for here in (counts, counts.half(), counts.double(), counts.int()):
+        assert torch.equal(reward.pass_at_k(here, 4, 2), expected)
+    assert reward.pass_at_k(counts[:0], 4, 2).shape == (0,)
 
 
 @pytest.mark.parametrize("n", [1, 4, 6])
@@ -281,6 +375,36 @@ REFUSED = {
     "exceed": partial(reward.roll_out, small(), [PROMPT], n_answers=2, n_new=14),
     "2 prompts for 16": partial(reward.answer_logits, small(), [PROMPT] * 2, ANSWERS),
     "rewards": partial(reward.advantages, torch.ones(3)),
+    r"rewards\[0, 2\] is nan; it must be finite": partial(
+        reward.advantages, torch.tensor([[1, 0, math.nan, 0]])
+    ),
+    r"rewards\[1, 1\] is -inf": partial(
+        reward.advantages, torch.tensor([[1, 0], [0, -math.inf]]), scale=True
+    ),
+    r"differences\[0, 0\] is inf": partial(
+        reward.advantages, torch.tensor([[3e38, -3e38]])
+    ),
+    r"advantages\[1\] is nan": partial(
+        reward.reward_loss, torch.ones(2, 1), torch.tensor([0, math.nan]), ALL[:2, :1]
+    ),
+    r"log_probabilities\[1, 0\] is nan": partial(
+        reward.reward_loss,
+        torch.tensor([[0.0], [math.nan]]),
+        torch.ones(2),
+        ALL[:2, :1],
+    ),
+    r"the largest logit is nan in row \[1\]": partial(
+        reward.kl_divergence, torch.tensor([[1.0, 0], [math.nan, 0]]), torch.ones(2, 2)
+    ),
+    r"the largest logit is -inf in row \[0\]": partial(
+        reward.kl_divergence, torch.ones(1, 2), torch.full((1, 2), -math.inf)
+    ),
+    "the largest logit is inf": partial(
+        reward.chosen, torch.tensor([1.0, math.inf]), torch.tensor(0)
+    ),
+    "end is 4; the vocabulary is 0 to 3": partial(
+        reward.roll_out, small(), [PROMPT], n_answers=1, n_new=2, end=4
+    ),
     r"log-probabilities \(2, 3\)": partial(
         reward.reward_loss, torch.ones(2, 3), torch.ones(2), torch.ones(2, 4) > 0
     ),
@@ -289,6 +413,10 @@ REFUSED = {
     ),
     "n_answers is 3": partial(reward.pass_at_k, torch.tensor([1]), 3, 4),
     "4 right answers of 3": partial(reward.pass_at_k, torch.tensor([4]), 3, 2),
+    "2.5 right answers of 3; it must be a whole number from 0 to 3": partial(
+        reward.pass_at_k, torch.tensor([2.5]), 3, 2
+    ),
+    "nan right answers": partial(reward.pass_at_k, torch.tensor([math.nan]), 3, 2),
 }
 
 

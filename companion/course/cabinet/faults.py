@@ -245,7 +245,7 @@ class CrossingDropped(Machine):
     def top_p(self, probabilities: Tensor, p: float) -> Tensor:
         if p >= 1:
             return probabilities
-        ordered, order = probabilities.sort(dim=-1, descending=True)
+        ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
         dropped = ordered.cumsum(-1) > p
         dropped[:, 0] = False
         kept = ordered.masked_fill(dropped, 0.0)

@@ -353,9 +353,13 @@ class Machine:
 
         The token that crosses p stays. Probabilities (b v), as is what is returned.
         """
-        ordered, order = probabilities.sort(dim=-1, descending=True)
+        if p >= 1:
+            return probabilities  # all stay, also where their sum is rounded to 1 early
+        ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
         before = ordered.cumsum(-1) - ordered
-        kept = ordered.masked_fill(before >= p, 0.0)
+        dropped = before >= p
+        dropped[..., 0] = False  # a tiny p would be rounded to 0
+        kept = ordered.masked_fill(dropped, 0.0)
         kept = torch.zeros_like(kept).scatter(-1, order, kept)
         return kept / kept.sum(-1, keepdim=True)
 

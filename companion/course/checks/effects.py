@@ -1,11 +1,17 @@
 """What an answer leaves behind: undone, and named where it matters."""
 
+import os
 import random
+import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import is_
+from types import ModuleType
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -119,13 +125,17 @@ def handed_over(x: object, depth: int = 4) -> tuple[list[Tensor], list[nn.Module
 def contained(arguments: tuple, effects: list[str]) -> Iterator[None]:
     """Undoes what its body changes in settings and arguments; names it in `effects`.
 
-    Random numbers go on afterwards as if none had been drawn, which isn't named.
+    Random numbers go on afterwards as if none had been drawn, in the folder and with
+    the environment of before, which isn't named.
     """
     tensors, modules = handed_over(arguments)
     needs_gradient = [x.requires_grad for x in tensors]
     training = [module.training for module in modules]
     before = [setting.read() for setting in SETTINGS]
     random_state = random.getstate()
+    numpy_state = np.random.get_state()
+    folder = os.getcwd()
+    environment = dict(os.environ)
 
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
@@ -136,6 +146,12 @@ def contained(arguments: tuple, effects: list[str]) -> Iterator[None]:
                 after = [setting.read() for setting in SETTINGS]
     finally:
         random.setstate(random_state)
+        np.random.set_state(numpy_state)
+        if os.environ != environment:
+            os.environ.clear()
+            os.environ.update(environment)
+        with suppress(OSError):  # one that was deleted
+            os.chdir(folder)
         for setting, old, new in zip(SETTINGS, before, after, strict=True):
             if old != new:
                 setting.put_back(old)
@@ -151,3 +167,76 @@ def contained(arguments: tuple, effects: list[str]) -> Iterator[None]:
             "leaves the model in another mode than it was given, `train()` or `eval()`:"
             " put it back"
         )
+
+
+# Modules whose attributes a test may replace, and whose classes' attributes; of
+# `companion` all are.
+MODULES = frozenset(
+    """builtins copy einops math numpy os random time torch torch.autograd torch.linalg
+    torch.nn torch.nn.functional torch.nn.init torch.nn.modules.module torch.nn.utils
+    torch.optim torch.optim.optimizer torch.testing""".split()
+)
+
+
+@contextmanager
+def attributes_kept(*classes: type) -> Iterator[None]:
+    """Puts back what its body replaces in modules, in their classes and in these.
+
+    Hooks that are registered for all modules or optimizers are taken away again.
+    """
+    names = [
+        name
+        for name in list(sys.modules)
+        if name in MODULES or name.partition(".")[0] == "companion"
+    ]
+    owners = [*owners_in(tuple(names)), *classes]
+    before = [(owner, dict(vars(owner))) for owner in owners]
+    registries = [(hooks, dict(hooks)) for hooks in hooks_for_all()]
+    try:
+        yield
+    finally:
+        for owner, attributes in before:
+            now = vars(owner)
+            is_same = len(now) == len(attributes)
+            if not is_same or not all(map(is_, now.values(), attributes.values())):
+                put_back(owner, attributes)
+        for hooks, entries in registries:
+            if hooks != entries:
+                hooks.clear()
+                hooks.update(entries)
+
+
+@lru_cache(maxsize=1)
+def owners_in(names: tuple[str, ...]) -> list[ModuleType | type]:
+    """Returns these modules, and the classes in them that are PyTorch's or ours."""
+    modules = [sys.modules[name] for name in names]
+    classes = {}
+    for module in modules:
+        for value in vars(module).values():
+            if not isinstance(value, type):
+                continue
+            if value.__module__.partition(".")[0] in ("torch", "companion"):
+                classes |= dict.fromkeys(value.__mro__)
+    return [*modules, *classes]
+
+
+def hooks_for_all() -> Iterator[dict]:
+    """Returns the dictionaries of hooks that are called for whatever is made."""
+    for name in ("torch.nn.modules.module", "torch.optim.optimizer"):
+        for key, value in vars(sys.modules[name]).items():
+            if key.startswith("_global") and isinstance(value, dict):
+                yield value
+
+
+def put_back(owner: ModuleType | type, attributes: dict) -> None:
+    """Gives a module or a class the attributes that it had.
+
+    A module that has been loaded meanwhile stays where it is.
+    """
+    for name, value in list(vars(owner).items()):
+        is_new = name not in attributes
+        if is_new and not isinstance(value, ModuleType):
+            delattr(owner, name)
+    for name, value in attributes.items():
+        if vars(owner).get(name, owner) is not value:
+            setattr(owner, name, value)

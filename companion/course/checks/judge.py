@@ -1,18 +1,25 @@
 """How good tests are: what they find among faults, and what they flag by mistake."""
 
+import inspect
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
+from numbers import Number
+from random import SystemRandom
 from types import FrameType
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from ..cabinet.disguise import classes_of, disguised, right_in_disguise
 from ..cabinet.faults import FAULTS
-from ..cabinet.machine import Machine, MyGPT
-from .effects import contained
+from ..cabinet.machine import Machine
+from .effects import attributes_kept, contained
+from .words import describe
 
 Test = Callable[[Machine], bool]
 
@@ -43,25 +50,56 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+class NoVerdict(Exception):
+    """What a test returns, where that says nothing about a machine."""
+
+
+def verdict_of(result: object) -> bool:
+    """Returns what a test says of a machine, from what it returns.
+
+    Raises NoVerdict, with words, for what is neither true nor false.
+    """
+    if inspect.isgenerator(result):
+        raise NoVerdict(
+            "returns a generator, so its body never runs: `return`, not `yield`"
+        )
+    if inspect.iscoroutine(result) or inspect.isasyncgen(result):
+        if inspect.iscoroutine(result):
+            result.close()  # else Python warns that nobody has waited for it
+        raise NoVerdict(
+            "returns a coroutine, so its body never runs: `def`, not `async def`"
+        )
+    is_number = isinstance(result, Tensor | Number | np.generic | np.ndarray)
+    if result is not None and not is_number:
+        raise NoVerdict(f"returns {describe(result)}, not True or False")
+    return bool(result)
+
+
 def complaint(test: Test, machine: Machine, seconds: float = SECONDS) -> str | None:
     """Returns what a test says against a machine, in words, or None if nothing.
 
     A test that returns False or stops with an error speaks against it. What it prints
-    is dropped; settings that it leaves changed for everybody are put back.
+    is dropped; what it leaves changed for everybody is put back, settings, seeds,
+    folder, environment, and attributes of modules and classes. The machine goes by the
+    right one's names. Raises NoVerdict for a test that returns neither.
     """
     nowhere = StringIO()
     try:
         with redirect_stdout(nowhere), redirect_stderr(nowhere):
-            with contained((), []), time_limit(seconds):
-                passed = bool(test(machine))
-    except TooSlow:
-        raise
-    except KeyboardInterrupt:
+            with attributes_kept(*classes_of(machine)), disguised(machine):
+                with contained((), []), time_limit(seconds):
+                    result = test(machine)
+                    passed = verdict_of(result)
+    except (TooSlow, NoVerdict, KeyboardInterrupt):
         raise
     except BaseException as error:  # also SystemExit, which would end the notebook
         first_line = (str(error).strip().splitlines() or [""])[0]
         return f"{type(error).__name__}: {first_line[:80]}".strip(" :")
-    return None if passed else "it returns False"
+    if passed:
+        return None
+    if result is None:
+        return "it returns None: a test that finds nothing ends in `return True`"
+    return "it returns False"
 
 
 @dataclass(frozen=True)
@@ -77,17 +115,16 @@ class Verdict:
         return f"{bar} {self.n_found} of {self.n_faults} faults found"
 
 
+SIZES = (
+    {"d_vocab": 17, "context_length": 16, "d_model": 32, "n_heads": 4, "n_layers": 2},
+    {"d_vocab": 23, "context_length": 12, "d_model": 24, "n_heads": 2, "n_layers": 3},
+    {"d_vocab": 11, "context_length": 20, "d_model": 48, "n_heads": 6, "n_layers": 2},
+)
+
+
 def right_machines() -> list[Machine]:
     """Returns machines without a fault, in three sizes."""
-
-    class WithFault(Machine):  # by its name like the others
-        model_class = MyGPT
-
-    return [
-        WithFault(d_vocab=17, context_length=16, d_model=32, n_heads=4, n_layers=2),
-        WithFault(d_vocab=23, context_length=12, d_model=24, n_heads=2, n_layers=3),
-        WithFault(d_vocab=11, context_length=20, d_model=48, n_heads=6, n_layers=2),
-    ]
+    return [right_in_disguise()(**size) for size in SIZES]
 
 
 def judge(
@@ -98,39 +135,94 @@ def judge(
     """Counts the machines with a fault that tests find, and false alarms. Chapter 16.
 
     A test is a function of a `Machine` that returns whether it is right. One that
-    flags a right machine, or doesn't end within `seconds`, finds nothing: its words are
-    in `alarms`. Which faults were found is not told.
+    flags a right machine, doesn't end within `seconds`, or doesn't stand by what it has
+    said finds nothing: its words are in `alarms`. Which faults were found is not told.
     """
     # A process's first step loads parts of PyTorch for seconds: no test pays for it.
     machine = Machine()
     machine.go_on(machine.start(), torch.arange(40) % machine.d_vocab, 1)
 
-    sound = []
+    faults = list(faults)
+    not_found = set(range(len(faults)))
     alarms = []
     for test in tests:
-        name = getattr(test, "__name__", str(test))
         try:
-            said = [complaint(test, machine, seconds) for machine in right_machines()]
-        except TooSlow:
-            alarms.append(f"{name} takes longer than {seconds:g} s for one machine")
-            continue
-        words = [one for one in said if one is not None]
-        if words:
-            alarms.append(f"{name} flags a machine that is right: {words[0]}")
-        else:
-            sound.append(test)
-
-    faults = list(faults)
-    n_found = sum(is_found(fault, sound, seconds) for fault in faults)
-    return Verdict(n_found, len(faults), tuple(alarms))
+            not_found -= found_by(test, faults, not_found, seconds)
+        except Alarm as alarm:
+            alarms.append(f"{getattr(test, '__name__', str(test))} {alarm}")
+    return Verdict(len(faults) - len(not_found), len(faults), tuple(alarms))
 
 
-def is_found(fault: type[Machine], tests: list[Test], seconds: float) -> bool:
-    """Returns whether one of the tests speaks against the machine."""
-    for test in tests:
-        try:
-            if complaint(test, fault(), seconds) is not None:
-                return True
-        except TooSlow:
-            pass
-    return False
+class Alarm(Exception):
+    """Why a test finds nothing, whatever it says."""
+
+
+def found_by(
+    test: Test, faults: list[type[Machine]], places: set[int], seconds: float
+) -> set[int]:
+    """Returns at which of these places of `faults` a test speaks against the machine.
+
+    Raises Alarm where it flags a right machine, and where it doesn't stand by what it
+    has said. Right machines are asked first, then in between and again, in an order
+    that no test can know: it must judge the machine, and can't count.
+    """
+    for machine in right_machines():
+        must_pass(test, machine, seconds)
+
+    flagged = set()
+    for place in shuffled([*places, *right_again()]):
+        if isinstance(place, Machine):
+            must_pass(test, place, seconds, asked_before=True)
+        elif is_flagged(test, faults[place](), seconds):
+            flagged.add(place)
+
+    for place in [*shuffled([*flagged, *right_again()]), Machine()]:
+        if isinstance(place, Machine):
+            must_pass(test, place, seconds, asked_before=True)
+        elif not is_flagged(test, faults[place](), seconds, if_slow=True):
+            raise Alarm(
+                "says now this, now that of the same machine: a test must not count,"
+                " remember or draw anew"
+            )
+    return flagged
+
+
+def right_again() -> list[Machine]:
+    """Returns a right machine as it stands in the file, and one in disguise."""
+    return [Machine(), right_in_disguise()()]
+
+
+def shuffled(places: list) -> list:
+    """Returns them in an order that follows from no seed."""
+    return SystemRandom().sample(places, len(places))
+
+
+def must_pass(
+    test: Test, machine: Machine, seconds: float, asked_before: bool = False
+) -> None:
+    """Raises Alarm where a test flags a right machine, or doesn't end."""
+    try:
+        words = complaint(test, machine, seconds)
+    except TooSlow:
+        raise Alarm(f"takes longer than {seconds:g} s for one machine") from None
+    except NoVerdict as error:
+        raise Alarm(str(error)) from None
+    if words and asked_before:
+        raise Alarm(
+            f"passes a machine that is right, and flags it when it is asked again:"
+            f" {words}"
+        )
+    if words:
+        raise Alarm(f"flags a machine that is right: {words}")
+
+
+def is_flagged(
+    test: Test, machine: Machine, seconds: float, if_slow: bool = False
+) -> bool:
+    """Returns whether a test speaks against a machine; `if_slow` where it won't end."""
+    try:
+        return complaint(test, machine, seconds) is not None
+    except TooSlow:
+        return if_slow
+    except NoVerdict as error:
+        raise Alarm(str(error)) from None

@@ -5,25 +5,32 @@ from collections.abc import Callable
 import torch
 
 from ..cabinet import faults
+from ..cabinet.disguise import classes_of, disguised
 from ..cabinet.machine import Machine, MyGPT, Run
 from .compare import GRADED, Mistake, Stop, compare, raised_by, unwritten
-from .judge import judge, right_machines
+from .effects import attributes_kept
+from .judge import NoVerdict, judge, right_machines, verdict_of
 from .words import TooMany, describe, listed, unreadable
 
 
 def passes(test: Callable, machine: Machine) -> bool:
     """Whether a test passes a machine; an error of PyTorch's comparison says no."""
     try:
-        return bool(test(machine))
+        with attributes_kept(*classes_of(machine)), disguised(machine):
+            return verdict_of(test(machine))
+    except NoVerdict as error:
+        raise Mistake(f"it {error}") from None
     except AssertionError as error:
         if isinstance(error, Mistake):
             raise
         return False
 
 
-def small(machine: type[Machine]) -> Machine:
+def small(machine: type[Machine], n_layers: int = 2) -> Machine:
     """A machine of few numbers, so that a check takes no time."""
-    return machine(d_vocab=11, context_length=7, d_model=16, n_heads=2, n_layers=2)
+    return machine(
+        d_vocab=11, context_length=7, d_model=16, n_heads=2, n_layers=n_layers
+    )
 
 
 class LastPlaceLeaks(MyGPT):
@@ -67,6 +74,14 @@ def later_changes_nothing(answer: Callable) -> None:
         before, after = logits_before_and_after(machine, -1)
         return torch.allclose(before, after, atol=1e-5)
 
+    def place_before_left_out(machine: Machine) -> bool:
+        for place in range(1, machine.context_length):
+            before, after = logits_before_and_after(machine, place)
+            seen = slice(place - 1)
+            if not torch.allclose(before[:, seen], after[:, seen], atol=1e-5):
+                return False
+        return True
+
     def nothing_changed(machine: Machine) -> bool:
         return True
 
@@ -81,6 +96,7 @@ def later_changes_nothing(answer: Callable) -> None:
     ]
     cases = [(small(Machine),), (right_machines()[1],)]
     cases += [(small(faults.model_fault(model)),) for model in wrong_models]
+    cases += [(small(faults.model_fault(faults.OneAhead), n_layers=1),)]
     compare(
         answer,
         right,
@@ -88,6 +104,8 @@ def later_changes_nothing(answer: Callable) -> None:
         {
             "it flags every machine: the changed token's own logits, and later ones,"
             " may change: compare the places before it": all_places_compared,
+            "it passes a machine of one layer that looks one place ahead: compare the"
+            " place right before the changed token, too": place_before_left_out,
             "it passes every machine: change a token, and compare the logits before"
             " it": nothing_changed,
             "it says True of wrong machines, and False of right ones": wrong_way_round,
@@ -115,6 +133,15 @@ class StepForgotten(Machine):
         return run
 
 
+class WeightsIn16Bits(Machine):
+    """A checkpoint holds the weights in 16 bits, so a resumed run is a little off."""
+
+    def save(self, run: Run) -> dict:
+        saved = super().save(run)
+        weights = {name: w.bfloat16() for name, w in saved["weights"].items()}
+        return saved | {"weights": weights}
+
+
 def goes_on(answer: Callable) -> None:
     """`answer(machine)`: whether a run that is saved and resumed goes on to the bit."""
 
@@ -140,12 +167,30 @@ def goes_on(answer: Callable) -> None:
     def all_pass(machine: Machine) -> bool:
         return True
 
+    def at_once(machine: Machine) -> bool:
+        run = in_one_piece(machine, 1)
+        return equal(run, machine.resume(machine.save(run)))
+
     def more_steps(machine: Machine) -> bool:
         resumed = machine.resume(machine.save(in_one_piece(machine, 1)))
         machine.go_on(resumed, text_of(machine), 2)
         return equal(in_one_piece(machine, 2), resumed)
 
-    wrong_machines = [faults.GeneratorForgotten, OptimizerForgotten, StepForgotten]
+    def nearly(machine: Machine) -> bool:
+        resumed = machine.resume(machine.save(in_one_piece(machine, 3)))
+        machine.go_on(resumed, text_of(machine), 3)
+        weights = in_one_piece(machine, 6).model.state_dict()
+        others = resumed.model.state_dict()
+        return all(
+            torch.allclose(weights[name], others[name], atol=1e-2) for name in weights
+        )
+
+    wrong_machines = [
+        faults.GeneratorForgotten,
+        OptimizerForgotten,
+        StepForgotten,
+        WeightsIn16Bits,
+    ]
     cases = [(small(Machine),)]
     cases += [(small(wrong_machine),) for wrong_machine in wrong_machines]
     compare(
@@ -155,7 +200,10 @@ def goes_on(answer: Callable) -> None:
         {
             "it passes every machine: save a run after some steps, resume it, and make"
             " some steps more before you compare": all_pass,
+            "it sees no more than the saved weights: save a run after some steps,"
+            " resume it, and make some steps more before you compare": at_once,
             "it flags right machines: both runs must make as many steps": more_steps,
+            "it passes who keeps the weights in 16 bits: compare to the bit": nearly,
         },
         "goes_on: it finds what a checkpoint forgets",
         passes,

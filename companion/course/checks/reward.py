@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ...decoding.sampling import temperature, top_p
-from .compare import compare, draw
+from .compare import Mistake, compare, draw, safe_difference
 
 
 def policy_gradient(answer: Callable) -> None:
@@ -54,10 +54,17 @@ def policy_gradient(answer: Callable) -> None:
     compare(answer, right, cases, mistakes, praise)
 
 
+class Rounded(Mistake):
+    """Asks computed numbers whether they are equal."""
+
+    has_example = False
+
+
 def group_advantages(answer: Callable) -> None:
     """`answer(rewards)`: (p g) less its group's mean, over the group's deviation."""
 
     def right(rewards: Tensor) -> Tensor:
+        rewards = rewards - rewards[:, :1]  # the mean of equal ones would be rounded
         differences = rewards - rewards.mean(1, keepdim=True)
         deviation = differences.square().mean(1, keepdim=True).sqrt()
         return torch.where(deviation > 0, differences / deviation, 0)
@@ -106,8 +113,22 @@ def group_advantages(answer: Callable) -> None:
         (torch.tensor([[0.0, 0], [3, 1], [10, 14]]),),
         (draw(3, 5),),
     ]
+
+    def use(function: Callable, rewards: Tensor) -> Tensor:
+        """Asks for equal ones whose mean is rounded, of an answer that is right."""
+        result = function(rewards)
+        if safe_difference(result, right(rewards)) is None:
+            alike = function(torch.full((2, 3), 0.9))
+            if safe_difference(alike, torch.zeros(2, 3)) is not None:
+                raise Rounded(
+                    "where all earn 0.9 it gives no zeros: the mean of three 0.9 is"
+                    " rounded to another number, so ask whether the rewards are equal,"
+                    " or subtract the first of each row before all else"
+                )
+        return result
+
     praise = "group_advantages: each against its group, and none where all are alike"
-    compare(answer, right, cases, mistakes, praise)
+    compare(answer, right, cases, mistakes, praise, use)
 
 
 def answer_loss(answer: Callable) -> None:
