@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections import deque
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -79,6 +80,27 @@ def test_wrong_answers_are_explained(check):
         if not re.search(words, said):
             others[told(answer)] = f"{said!r} is not {words!r}"
     assert len(wrong) >= 3 and not others, others
+
+
+def known(check) -> tuple:
+    """What a check hands over to `compare`."""
+    module = sys.modules[check.__module__]
+    with patch.object(module, "compare") as watched:
+        check(unwritten)
+    return watched.call_args.args
+
+
+@every_check
+def test_each_mistake_earns_its_own_words(check):
+    if check is checks.cabinet:
+        return  # it has no mistakes: it tells what the tests say
+    others = {}
+    for words, mistake in known(check)[3].items():
+        if not isinstance(mistake, Raises):
+            said = said_of(check, mistake) or "passes"
+            if not said.endswith(f": {words}"):
+                others[words] = said
+    assert not others, others
 
 
 def unwritten(*case):

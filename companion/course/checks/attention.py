@@ -228,6 +228,22 @@ def window_attention(answer: Callable) -> None:
     def no_scale(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
         return attend(q * q.shape[-1] ** 0.5, k, v, window(q, width))
 
+    # The end of the text stands for every position's window.
+
+    def keys_cropped(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
+        return softmax(scores(q, k[..., -width:, :])) @ v[..., -width:, :]
+
+    def cropped_and_masked(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
+        mask = (how_far_back(q) >= 0)[:, -width:]
+        hidden = scores(q, k[..., -width:, :]).masked_fill(~mask, -torch.inf)
+        return softmax(hidden) @ v[..., -width:, :]
+
+    def all_cropped(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
+        return causal_alone(*(x[..., -width:, :] for x in (q, k, v)), width)
+
+    def all_cropped_unmasked(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
+        return nothing_masked(*(x[..., -width:, :] for x in (q, k, v)), width)
+
     # The mask is not right.
 
     def blocks(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
@@ -280,6 +296,14 @@ def window_attention(answer: Callable) -> None:
         "the window, too, is cut before softmax, not after it": window_cut_late,
         "softmax over queries, not keys": over_queries,
         "no scale: divide by root d": no_scale,
+        "the last `width` keys of the text serve everybody: each position has its own"
+        " window": keys_cropped,
+        "only the text's last `width` keys are left: each position has its own window,"
+        " and early ones have no key here, which gives NaN": cropped_and_masked,
+        "only the last `width` positions are left: give every position its own"
+        " window": all_cropped,
+        "only the last `width` positions are left, and see each other: give every"
+        " position its own window": all_cropped_unmasked,
         "blocks of `width`: each query looks back from its own place": blocks,
         "a position sees later ones, too": both_sides,
         "half of the window lies ahead": centered,

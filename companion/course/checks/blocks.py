@@ -362,7 +362,7 @@ def third_block(answer: Callable) -> None:
             return 2 * layer_norm(x, [c]) + 2
 
         def second_norm(x: Tensor) -> Tensor:
-            return 3 * layer_norm(x, [c]) + 3
+            return 3 * layer_norm(x, [c]) + 4
 
         x = 5 * draw(b, t, c, seed=2)
         return x, attention, feed_forward, (first_norm, second_norm)

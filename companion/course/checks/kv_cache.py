@@ -111,19 +111,9 @@ def in_place(answer: Callable) -> None:
         room[..., n_used - 1 : end - 1, :] = new
         return room[..., :end, :]
 
-    def one_early_by_narrow(room: Tensor, n_used: int, new: Tensor) -> Tensor:
-        end = n_used + new.shape[-2]
-        room.narrow(-2, n_used - 1, new.shape[-2]).copy_(new)
-        return room[..., :end, :]
-
     def one_late(room: Tensor, n_used: int, new: Tensor) -> Tensor:
         end = n_used + new.shape[-2]
         room[..., n_used + 1 : end + 1, :] = new
-        return room[..., : end + 1, :]
-
-    def one_late_by_narrow(room: Tensor, n_used: int, new: Tensor) -> Tensor:
-        end = n_used + new.shape[-2]
-        room.narrow(-2, n_used + 1, new.shape[-2]).copy_(new)
         return room[..., : end + 1, :]
 
     # Too much or too little is written, or given.
@@ -175,9 +165,7 @@ def in_place(answer: Callable) -> None:
 
     mistakes = {
         "one too early: 3 are used, at 0 to 2, so the next is 3": one_early,
-        "one too early: 3 are used, at 0 to 2, and the next is 3": one_early_by_narrow,
         "one too late: counted from 0": one_late,
-        "one too late: places are counted from 0": one_late_by_narrow,
         "the whole room: its end holds no tokens": whole_room,
         "only one token: `new` has several": first_new_token,
         "the new ones alone: give all that is kept": new_alone,

@@ -142,6 +142,9 @@ def split_heads(answer: Callable) -> None:
         output = whole_output(heads, w_output)
         return torch.stack([output] * heads.shape[1], 1)
 
+    def equal_shares(heads: Tensor, w_output: Tensor) -> Tensor:
+        return whole_output_for_each(heads, w_output) / heads.shape[1]
+
     def rows_of_the_first(heads: Tensor, w_output: Tensor) -> Tensor:
         return heads @ w_output[: heads.shape[-1]]
 
@@ -157,6 +160,9 @@ def split_heads(answer: Callable) -> None:
         "this is the whole output: keep the shares of the heads apart": whole_output,
         "the output was cut into heads: a share is c wide, and they add up": output_cut,
         "each head was given the whole output": whole_output_for_each,
+        "equal shares of the output: a share depends on its own head alone": (
+            equal_shares
+        ),
         "every head met the rows of the first": rows_of_the_first,
         "rows were dealt out in turn: the first d belong to the first head": (
             rows_dealt_out

@@ -21,20 +21,30 @@ def passes(test: Callable, machine: Machine) -> bool:
         return False
 
 
-def small(machine: type[Machine]) -> Machine:
+def small(machine: type[Machine], n_layers: int = 2) -> Machine:
     """A machine of few numbers, so that a check takes no time."""
-    return machine(d_vocab=11, context_length=7, d_model=16, n_heads=2, n_layers=2)
+    return machine(
+        d_vocab=11, context_length=7, d_model=16, n_heads=2, n_layers=n_layers
+    )
 
 
 class LastPlaceLeaks(MyGPT):
     """The first place sees the last one."""
 
+    seen_by_the_first = slice(-1, None)
+
     def mask(
         self, n_seen: int, n_new: int, is_text: torch.Tensor | None
     ) -> torch.Tensor:
         mask = super().mask(n_seen, n_new, is_text).clone()
-        mask[..., 0, -1] = True
+        mask[..., 0, self.seen_by_the_first] = True
         return mask
+
+
+class SecondPlaceLeaks(LastPlaceLeaks):
+    """The first place sees the second one, and no other sees anything later."""
+
+    seen_by_the_first = slice(1, 2)
 
 
 def later_changes_nothing(answer: Callable) -> None:
@@ -55,12 +65,23 @@ def later_changes_nothing(answer: Callable) -> None:
         with torch.no_grad():
             return model(tokens), model(others)
 
-    def right(machine: Machine) -> bool:
-        for place in range(1, machine.context_length):
+    def compared(machine: Machine, n_left_out: int = 0) -> bool:
+        for place in range(1 + n_left_out, machine.context_length):
             before, after = logits_before_and_after(machine, place)
-            if not torch.allclose(before[:, :place], after[:, :place], atol=1e-5):
+            seen = slice(place - n_left_out)
+            if not torch.allclose(before[:, seen], after[:, seen], atol=1e-5):
                 return False
         return True
+
+    def right(machine: Machine) -> bool:
+        return compared(machine)
+
+    def one_place_left_out(machine: Machine) -> bool:
+        return compared(machine, 1)
+
+    def last_changed_alone(machine: Machine) -> bool:
+        before, after = logits_before_and_after(machine, -1)
+        return torch.allclose(before[:, :-1], after[:, :-1], atol=1e-5)
 
     def all_places_compared(machine: Machine) -> bool:
         before, after = logits_before_and_after(machine, -1)
@@ -80,6 +101,9 @@ def later_changes_nothing(answer: Callable) -> None:
     ]
     cases = [(small(Machine),), (right_machines()[1],)]
     cases += [(small(faults.model_fault(model)),) for model in wrong_models]
+    # With one layer a leak goes no further than its own place.
+    one_layer = [faults.OneAhead, SecondPlaceLeaks]
+    cases += [(small(faults.model_fault(model), 1),) for model in one_layer]
     compare(
         answer,
         right,
@@ -90,6 +114,10 @@ def later_changes_nothing(answer: Callable) -> None:
             "it passes every machine: change a token, and compare the logits before"
             " it": nothing_changed,
             "it says True of wrong machines, and False of right ones": wrong_way_round,
+            "it passes a machine whose places look one ahead, with one layer: compare"
+            " the place right before the changed token, too": one_place_left_out,
+            "it passes a machine whose first place sees the second: change every token"
+            " in turn, not the last alone": last_changed_alone,
         },
         "later_changes_nothing: it finds who looks ahead, and flags nobody else",
         passes,
@@ -111,6 +139,26 @@ class StepForgotten(Machine):
     def resume(self, saved: dict) -> Run:
         run = super().resume(saved)
         run.step = 0
+        return run
+
+
+class WeightsIn16Bits(Machine):
+    """A checkpoint has 16 bits for each weight."""
+
+    def save(self, run: Run) -> dict:
+        saved = super().save(run)
+        weights = saved["weights"].items()
+        return saved | {"weights": {name: w.half() for name, w in weights}}
+
+
+class WeightsInFiveDigits(Machine):
+    """A checkpoint is a text, and has five digits for each weight."""
+
+    def resume(self, saved: dict) -> Run:
+        run = super().resume(saved)
+        for weight in run.model.parameters():
+            digits = [float(f"{x:.5g}") for x in weight.flatten().tolist()]
+            weight.data = torch.tensor(digits).view_as(weight)
         return run
 
 
@@ -144,7 +192,19 @@ def goes_on(answer: Callable) -> None:
         machine.go_on(resumed, text_of(machine), 2)
         return equal(in_one_piece(machine, 2), resumed)
 
+    def compared_at_once(machine: Machine) -> bool:
+        run = in_one_piece(machine, 1)
+        return equal(run, machine.resume(machine.save(run)))
+
+    def close(machine: Machine, tolerance: float) -> bool:
+        resumed = machine.resume(machine.save(in_one_piece(machine, 3)))
+        machine.go_on(resumed, text_of(machine), 3)
+        whole = in_one_piece(machine, 6)
+        pairs = zip(whole.model.parameters(), resumed.model.parameters(), strict=True)
+        return all(torch.allclose(*pair, atol=tolerance) for pair in pairs)
+
     wrong_machines = [faults.GeneratorForgotten, OptimizerForgotten, StepForgotten]
+    wrong_machines += [WeightsIn16Bits, WeightsInFiveDigits]
     cases = [(small(Machine),)]
     cases += [(small(wrong_machine),) for wrong_machine in wrong_machines]
     compare(
@@ -153,7 +213,13 @@ def goes_on(answer: Callable) -> None:
         cases,
         {
             "it passes every machine: save a run after some steps, resume it, and make"
-            " some steps more before you compare": all_pass,
+            " some steps more before you compare, to the bit": all_pass,
+            "it finds nothing but weights in fewer digits: save after some steps, and"
+            " make some steps more before you compare": compared_at_once,
+            "it passes a machine that saves its weights in 16 bits: compare to the bit,"
+            " by `torch.equal`": lambda machine: close(machine, 1e-2),
+            "it passes a machine that saves five digits of its weights: compare to the"
+            " bit, by `torch.equal`": lambda machine: close(machine, 1e-4),
             "it flags right machines: both runs must make as many steps": more_steps,
         },
         "goes_on: it finds what a checkpoint forgets",

@@ -253,7 +253,9 @@ def drawn_log_p(answer: Callable) -> None:
 
     mistakes = {
         "they were drawn at a temperature and cut: score them so": as_it_was,
-        "the cut is missing: what stays shares the whole probability": warm,
+        "what stays shares the whole probability: cut, and divide anew by its sum": (
+            warm
+        ),
         "the temperature is missing": cut,
         "first the temperature, then the cut, as they were drawn": cut_first,
         "the logarithm is missing": no_logarithm,

@@ -433,6 +433,23 @@ def ending(answer: Callable) -> None:
             beams = longer[:n_beams]
         return beams
 
+    def mean(beam: Beam) -> float:
+        return beam[0] / max(1, len(beam[1]))
+
+    def ranked_by_the_mean(
+        after: Callable, n_beams: int, n_new: int, end: int
+    ) -> list[Beam]:
+        return sorted(right(after, n_beams, n_new, end), key=mean, reverse=True)
+
+    def means_given(after: Callable, n_beams: int, n_new: int, end: int) -> list[Beam]:
+        beams = right(after, n_beams, n_new, end)
+        return [(mean(beam), beam[1]) for beam in beams]
+
+    def ranked_and_given(
+        after: Callable, n_beams: int, n_new: int, end: int
+    ) -> list[Beam]:
+        return likeliest(means_given(after, n_beams, n_new, end), n_beams)
+
     mistakes = {
         "a text that has ended is lost: it stays in the race": ended_lost,
         "an ended text takes one of the n_beams places": ended_apart,
@@ -446,6 +463,12 @@ def ending(answer: Callable) -> None:
         "when one has ended, the others go on": stops_with_any,
         "the likeliest come first: sort with reverse=True": least_likely,
         "the text's log-chance counts, not its mean": by_the_mean,
+        "in the end, too, the likeliest comes first: not the one with the highest"
+        " mean": ranked_by_the_mean,
+        "give each text's log-chance, not its mean": means_given,
+        "give each text's log-chance, not its mean, and the likeliest first": (
+            ranked_and_given
+        ),
     }
 
     def case(n: int, end: int, seed: int, n_beams: int, n_new: int) -> tuple:

@@ -98,7 +98,10 @@ class WatchUse(Watch):
 
 
 def int8(answer: Callable) -> None:
-    """`answer(x)`: x (... d) as it comes back from 8 bits and a scale for each d."""
+    """`answer(x)`: x (... d) as it comes back from 8 bits and a scale for each d.
+
+    The scale is a vector's largest absolute value, divided by 127.
+    """
 
     def right(x: Tensor) -> Tensor:
         scale = x.abs().amax(-1, keepdim=True) / 127
@@ -168,6 +171,12 @@ def int8(answer: Callable) -> None:
         scale = x.amax(-1, keepdim=True) / 127
         return wrapped((x / scale).round()) * scale
 
+    def largest_of_both_sides(x: Tensor) -> Tensor:
+        scale = torch.maximum(
+            x.amax(-1, keepdim=True) / 127, x.amin(-1, keepdim=True) / -128
+        )
+        return (x / scale).round().to(torch.int8) * scale
+
     def integers(x: Tensor) -> Tensor:
         scale = x.abs().amax(-1, keepdim=True) / 127
         return (x / scale).round().to(torch.int8)
@@ -227,6 +236,8 @@ def int8(answer: Callable) -> None:
             scale_for_each_place
         ),
         "the largest by sign: take the absolute value first": largest_by_sign,
+        "a lowest number that is the largest is divided by 128: the scale is the"
+        " largest absolute value / 127, whatever its sign": largest_of_both_sides,
         "only -1, 0 and 1 are left: divide the largest by 127": by_1,
         "these are the integers: multiply by the scale": integers,
         "whole numbers: multiply by the scale": whole_numbers,

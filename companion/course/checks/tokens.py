@@ -109,6 +109,14 @@ def windows(answer: Callable) -> None:
         inputs, _ = right(tokens, n)
         return inputs, inputs.roll(-1, -1)
 
+    def whole_text_rolled(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        end = len(tokens) // n * n
+        return tokens[:end].view(-1, n), tokens.roll(-1)[:end].view(-1, n)
+
+    def rolled_within_the_inputs(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        inputs, _ = right(tokens, n)
+        return inputs, inputs.flatten().roll(-1).view(-1, n)
+
     def token_left_out_between(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
         longer_windows = tokens.unfold(0, n + 1, n + 1)
         return longer_windows[:, :-1], longer_windows[:, 1:]
@@ -146,6 +154,10 @@ def windows(answer: Callable) -> None:
         "the last target of a window is its own first token, not the token after it": (
             targets_rolled
         ),
+        "`roll` brings the first token to the end: nothing follows the last token, so"
+        " it is no input": whole_text_rolled,
+        "`roll` brings the first token to the end: the last target is the token after"
+        " the inputs": rolled_within_the_inputs,
         "each later window's first token is never predicted: windows of n + 1 tokens"
         " overlap by one": token_left_out_between,
         "windows overlap: start each context_length later": overlapping,

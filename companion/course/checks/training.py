@@ -374,6 +374,19 @@ def whole_split(answer: Callable) -> None:
         parts = [part for part in tokens.split(n + 1) if len(part) > 1]
         return mean_loss(model, [(part[:-1], part[1:]) for part in parts])
 
+    def slid(model: GPT, tokens: Tensor) -> float:
+        n = model.config.context_length
+        n_windows = max(1, len(tokens) - n)
+        starts = [tokens[i : i + n + 1] for i in range(n_windows)]
+        return mean_loss(model, [(window[:-1], window[1:]) for window in starts])
+
+    def seen_from_n_before(model: GPT, tokens: Tensor) -> float:
+        n = model.config.context_length
+        seen = [tokens[max(0, i - n) : i] for i in range(1, len(tokens))]
+        with torch.no_grad():
+            last = [model(x[None])[:, -1] for x in seen]
+        return next_token_loss(torch.stack(last, 1), tokens[None, 1:]).item()
+
     def last_reaches_back(model: GPT, tokens: Tensor) -> float:
         n = model.config.context_length
         last = (tokens[-n - 1 : -1], tokens[-n:])
@@ -387,6 +400,10 @@ def whole_split(answer: Callable) -> None:
         "the targets are the inputs themselves: they come one token later": not_shifted,
         "each window loses its first token: shift, then cut": shifted_within,
         "a window of n + 1 begins with the last token of the one before": no_overlap,
+        "the window slides by one token, so most tokens count several times: begin"
+        " each where the one before ends": slid,
+        "the window slides, so each token sees a full one: the windows lie side by"
+        " side": seen_from_n_before,
         "the last window reaches back to be full: leave it shorter": last_reaches_back,
     }
 
