@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from ...model.attention import causal_mask, softmax
-from .compare import Raises, compare, draw
+from .compare import Exercise, Raises, check, draw
 
 
-def one_query(answer: Callable) -> None:
+@check
+def one_query() -> Exercise:
     """`answer(query, keys, values)`: lists (d), (s d), (s c), and a list (c) comes."""
 
     def right(query: list, keys: list, values: list) -> list:
@@ -161,11 +162,12 @@ def one_query(answer: Callable) -> None:
     lowest = ([-(2.0**100), 0.0], ties, draw(4, 3).tolist())
 
     cases = [small, mixed, large, apart, below, lowest]
-    praise = "one_query: compare, scale, share out, average"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "compare, scale, share out, average"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def window_attention(answer: Callable) -> None:
+@check
+def window_attention() -> Exercise:
     """`answer(queries, keys, values, width)`: each position sees the last `width`."""
 
     def right(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
@@ -328,11 +330,12 @@ def window_attention(answer: Callable) -> None:
         (*case(300, 3, 2, 7, widths=(3, 3, 5)), 1),
         (*case(3000, 3, 2, 7, widths=(3, 3, 5)), 1),
     ]
-    praise = "window_attention: itself and those just before"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "itself and those just before"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def pad_mask(answer: Callable) -> None:
+@check
+def pad_mask() -> Exercise:
     """`answer(lengths, n_keys)`: True at real keys, for scores (b h t s)."""
 
     def right(lengths: Tensor, n_keys: int) -> Tensor:
@@ -366,11 +369,12 @@ def pad_mask(answer: Callable) -> None:
         return mask
 
     cases = [(torch.tensor([3, 0, 5]), 5), (torch.tensor([2, 4]), 7)]
-    praise = "pad_mask: real tokens answer as if there were no filler"
-    compare(answer, right, cases, mistakes, praise, narrow)
+    praise = "real tokens answer as if there were no filler"
+    return Exercise(right, cases, mistakes, praise, narrow)
 
 
-def softmax_gradient(answer: Callable) -> None:
+@check
+def softmax_gradient() -> Exercise:
     """`answer(weights, g)`: the gradient of the scores (t s)."""
 
     def right(weights: Tensor, g: Tensor) -> Tensor:
@@ -413,5 +417,5 @@ def softmax_gradient(answer: Callable) -> None:
         (torch.eye(6)[[2, 5]], draw(2, 6, seed=4)),
         (draw(4, 4, seed=2).softmax(-1), draw(4, 4, seed=3)),
     ]
-    praise = "softmax_gradient: each score gets its part of the blame"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "each score gets its part of the blame"
+    return Exercise(right, cases, mistakes, praise)

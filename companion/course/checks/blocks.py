@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, silu
 
-from .compare import Raises, compare, draw
+from .compare import Exercise, Raises, check, draw
 
 
-def channel_norm(answer: Callable) -> None:
+@check
+def channel_norm() -> Exercise:
     """`answer(x, gain, bias, eps)`: LayerNorm over the channels of x (b c t)."""
 
     def right(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -169,11 +170,12 @@ def channel_norm(answer: Callable) -> None:
         return draw(b, c, t) + 1, draw(c, seed=1), draw(c, seed=2), eps
 
     cases = [case(2, 7, 3, 3), case(3, 8, 6, 2), case(4, 4, 4, 1e-3)]
-    praise = "channel_norm: the features decide what is averaged, not the last axis"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the features decide what is averaged, not the last axis"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def swiglu(answer: Callable) -> None:
+@check
+def swiglu() -> Exercise:
     """`answer(x, up, gate, down)`: (SiLU(x gate) · (x up)) down."""
 
     def right(x: Tensor, up: Tensor, gate: Tensor, down: Tensor) -> Tensor:
@@ -232,11 +234,12 @@ def swiglu(answer: Callable) -> None:
         return x, draw(c, h), draw(c, h, seed=1), draw(h, c, seed=2)
 
     cases = [case(3, 4, 6), case(5, 2, 7), case(4, 5, 5)]
-    praise = "swiglu: a gate that each token sets for itself"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "a gate that each token sets for itself"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def third_block(answer: Callable) -> None:
+@check
+def third_block() -> Exercise:
     """`answer(x, attention, feed_forward, norms)`: x + norm(branch(x)), twice."""
 
     def right(
@@ -368,11 +371,12 @@ def third_block(answer: Callable) -> None:
         return x, attention, feed_forward, (first_norm, second_norm)
 
     cases = [case(1, 4, 6), case(2, 3, 5)]
-    praise = "third_block: only what is added is normed, the stream stays whole"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "only what is added is normed, the stream stays whole"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def fold(answer: Callable) -> None:
+@check
+def fold() -> Exercise:
     """`answer(gain, bias, weight, offset)`: the norm's gain and bias, merged."""
 
     def right(
@@ -455,5 +459,5 @@ def fold(answer: Callable) -> None:
         return draw(c), draw(c, seed=1), draw(rows, c, seed=2), draw(rows, seed=3)
 
     cases = [case(7, 7), case(8, 8), case(3, 8)]
-    praise = "fold: the norm's gain and bias cost nothing any more"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the norm's gain and bias cost nothing any more"
+    return Exercise(right, cases, mistakes, praise)

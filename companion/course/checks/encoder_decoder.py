@@ -13,13 +13,14 @@ from ...model.attention import (
     attention_weights,
     padding_mask,
 )
-from .compare import Mistake, Raises, compare, difference, draw
+from .compare import Exercise, Mistake, Raises, check, difference, draw
 from .watch import Watch
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul")  # of matrices
 
 
-def shifted(answer: Callable) -> None:
+@check
+def shifted() -> Exercise:
     """`answer(answers, begin)`: what the decoder reads, from what it is to write."""
 
     def right(answers: Tensor, begin: int) -> Tensor:
@@ -85,11 +86,12 @@ def shifted(answer: Callable) -> None:
             IndexError, "[-1, 0], but got 1"
         ),
     }
-    praise = "shifted: each position reads all that comes before its answer"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "each position reads all that comes before its answer"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def soft_targets(answer: Callable) -> None:
+@check
+def soft_targets() -> Exercise:
     """`answer(targets, d_vocab, smoothing)`: the probabilities of label smoothing."""
 
     def right(targets: Tensor, d_vocab: int, smoothing: float) -> Tensor:
@@ -157,11 +159,12 @@ def soft_targets(answer: Callable) -> None:
         "1 - smoothing is shared out": the_rest_shared,
         "0.1 is the paper's: take `smoothing`": the_papers,
     }
-    praise = "soft_targets: every token gets a share of each target"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "every token gets a share of each target"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def padded_loss(answer: Callable) -> None:
+@check
+def padded_loss() -> Exercise:
     """`answer(logits, targets, lengths)`: the mean loss of the real tokens."""
 
     def right(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
@@ -297,11 +300,12 @@ def padded_loss(answer: Callable) -> None:
         "one token too few: length 2 means 0 and 1": one_too_few,
         "no gradient leads back to the logits: give the tensor, no number": cut_off,
     }
-    praise = "padded_loss: filling costs nothing"
-    compare(answer, right, cases, mistakes, praise, trained)
+    praise = "filling costs nothing"
+    return Exercise(right, cases, mistakes, praise, trained)
 
 
-def read_once(answer: Callable) -> None:
+@check
+def read_once() -> Exercise:
     """`answer(layer, x, real)`: `look`, with the keys and values of x made once."""
 
     def right(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
@@ -535,5 +539,5 @@ def read_once(answer: Callable) -> None:
         ),
         "the heads are not cut: there are `n_heads`": heads_not_cut,
     }
-    praise = "read_once: the target grows, its source stays"
-    compare(answer, right, cases, mistakes, praise, looks)
+    praise = "the target grows, its source stays"
+    return Exercise(right, cases, mistakes, praise, looks)

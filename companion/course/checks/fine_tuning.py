@@ -1,14 +1,13 @@
 """Checks of chapter 14."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from .compare import compare
+from .compare import Exercise, check
 
 
-def trainable(answer: Callable) -> None:
+@check
+def trainable() -> Exercise:
     """`answer(shapes, rank)`: how many numbers learn in layers of (in, out)."""
 
     def right(shapes: list, rank: int) -> int:
@@ -55,11 +54,12 @@ def trainable(answer: Callable) -> None:
         "the frozen matrix doesn't learn: count A and B alone": with_the_frozen,
         "A and B are added up, not multiplied": product,
     }
-    praise = "trainable: rank times input and output, of each layer"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "rank times input and output, of each layer"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def merged(answer: Callable) -> None:
+@check
+def merged() -> Exercise:
     """`answer(weight, a, b, alpha)`: one matrix (o i) that does the same."""
 
     def right(weight: Tensor, a: Tensor, b: Tensor, alpha: float) -> Tensor:
@@ -121,11 +121,12 @@ def merged(answer: Callable) -> None:
         "this is the matrix transposed": transposed,
         "the product is transposed": product_transposed,
     }
-    praise = "merged: the weight, and the product by its factor"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the weight, and the product by its factor"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def answers_alone(answer: Callable) -> None:
+@check
+def answers_alone() -> Exercise:
     """`answer(turns)`: targets of a talk, [(speaker, opening, text), ...].
 
     `opening` and `text` are ids, and a text's last is the end token. A target is the
@@ -273,11 +274,12 @@ def answers_alone(answer: Callable) -> None:
         "what doesn't count is -100; 0 is a token": zeros,
         "what doesn't count keeps its place, as -100": left_out,
     }
-    praise = "answers_alone: each answer and its end, one place early"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "each answer and its end, one place early"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def only_adapters(answer: Callable) -> None:
+@check
+def only_adapters() -> Exercise:
     """`answer(names)`: which parameters learn: A and B of adapters."""
 
     def right(names: list) -> list[str]:
@@ -340,11 +342,12 @@ def only_adapters(answer: Callable) -> None:
         "only the last part of a name says which parameter it is": a_part_of_the_name,
         "keep the order of the names": by_layers,
     }
-    praise = "only_adapters: the base stands still, A and B learn"
-    compare(answer, right, [(small,), (large,), (odd,)], mistakes, praise)
+    praise = "the base stands still, A and B learn"
+    return Exercise(right, [(small,), (large,), (odd,)], mistakes, praise)
 
 
-def choice(answer: Callable) -> None:
+@check
+def choice() -> Exercise:
     """`answer(logs, by_length)`: the number of the likeliest of several answers.
 
     `logs` are for each answer its tokens' log-probabilities; `by_length`, the mean of
@@ -417,5 +420,5 @@ def choice(answer: Callable) -> None:
             probabilities
         ),
     }
-    praise = "choice: the likeliest answer, by its sum or its mean"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the likeliest answer, by its sum or its mean"
+    return Exercise(right, cases, mistakes, praise)

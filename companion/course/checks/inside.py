@@ -1,14 +1,13 @@
 """Checks of chapter 13."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from .compare import compare, draw
+from .compare import Exercise, check, draw
 
 
-def way(answer: Callable) -> None:
+@check
+def way() -> Exercise:
     """`answer(carried, first, second)`: how much of the way a patch has gone."""
 
     def right(carried: Tensor, first: float, second: float) -> Tensor:
@@ -65,11 +64,12 @@ def way(answer: Callable) -> None:
         "these are percent: the whole way is 1": in_percent,
         "one number for each patch: don't take the largest": largest,
     }
-    praise = "way: 0 where nothing changes, 1 where all of it comes along"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "0 where nothing changes, 1 where all of it comes along"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def lens(answer: Callable) -> None:
+@check
+def lens() -> Exercise:
     """`answer(outputs, gain, matrix, token)`: a token's rank after each block."""
 
     def right(outputs: Tensor, gain: Tensor, matrix: Tensor, token: int) -> list[int]:
@@ -160,11 +160,12 @@ def lens(answer: Callable) -> None:
         ),
         "these are logits: count how many tokens have a higher one": logits_of_token,
     }
-    praise = "lens: each block's output, read as if it were the last"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "each block's output, read as if it were the last"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def carry(answer: Callable) -> None:
+@check
+def carry() -> Exercise:
     """`answer(x, kept, place, head, d_head)`: one head's result at one place, moved."""
 
     def right(x: Tensor, kept: Tensor, place: int, head: int, d_head: int) -> Tensor:
@@ -277,5 +278,5 @@ def carry(answer: Callable) -> None:
         "nothing is carried": not_carried,
         "this is what is carried: give all of x, with it in its place": only_the_head,
     }
-    praise = "carry: one head at one place, and nothing else"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "one head at one place, and nothing else"
+    return Exercise(right, cases, mistakes, praise)

@@ -5,13 +5,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .compare import Mistake, compare, draw
+from .compare import Exercise, Mistake, check, draw
 from .sampling import token_list
 from .watch import Watch
 from .words import describe, listed
 
 
-def text_cost(answer: Callable) -> None:
+@check
+def text_cost() -> Exercise:
     """`answer(n_tokens, d_model)`: one layer's operations, all tokens one by one."""
 
     def right(n_tokens: int, d_model: int) -> int:
@@ -84,8 +85,8 @@ def text_cost(answer: Callable) -> None:
     }
 
     cases = [(1, 8), (3, 16), (10, 64)]
-    praise = "text_cost: a triangle is left: 2 n (n + 1) d_model beside 24 n d_model²"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "a triangle is left: 2 n (n + 1) d_model beside 24 n d_model²"
+    return Exercise(right, cases, mistakes, praise)
 
 
 def lies_in(x: Tensor, buffer: Tensor) -> bool:
@@ -96,7 +97,8 @@ def lies_in(x: Tensor, buffer: Tensor) -> bool:
     return begin <= x.data_ptr() < begin + buffer.nbytes
 
 
-def in_place(answer: Callable) -> None:
+@check
+def in_place() -> Exercise:
     """`answer(room, n_used, new)`: writes new (b h t d), gives all that is used."""
 
     def right(room: Tensor, n_used: int, new: Tensor) -> Tensor:
@@ -210,11 +212,12 @@ def in_place(answer: Callable) -> None:
         case(1, 2, 9, 6, n_used=0, t=3),
         (draw(3, 1, 7, 2), 5, draw(3, 1, 2, 2)),
     ]
-    praise = "in_place: nothing kept is copied"
-    compare(answer, right, cases, mistakes, praise, written)
+    praise = "nothing kept is copied"
+    return Exercise(right, cases, mistakes, praise, written)
 
 
-def place(answer: Callable) -> None:
+@check
+def place() -> Exercise:
     """`answer(n_kept, n_new, width)`: positions (t) and mask (t s) of new tokens."""
 
     def right_positions(n_kept: int, n_new: int) -> Tensor:
@@ -312,8 +315,8 @@ def place(answer: Callable) -> None:
     }
 
     cases = [(5, 3, 4), (0, 4, 2), (2, 5, 3), (6, 1, 3), (3, 2, 9)]
-    praise = "place: n_kept moves both"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "n_kept moves both"
+    return Exercise(right, cases, mistakes, praise)
 
 
 class Kept:
@@ -323,7 +326,8 @@ class Kept:
         self.tokens = tokens
 
 
-def talk(answer: Callable) -> None:
+@check
+def talk() -> Exercise:
     """`answer(step, questions, n_new)`: the answers, all in one text and one cache."""
 
     def replied(
@@ -506,5 +510,5 @@ def talk(answer: Callable) -> None:
         return {"tokens for `step`": handed, "answers": answers}
 
     cases = [([[3, 1, 4], [1, 5]], 2), ([[9], [2, 6], [5, 3, 5]], 3), ([[8], [4]], 1)]
-    praise = "talk: a conversation is one text, cut into pieces"
-    compare(answer, right, cases, mistakes, praise, traced)
+    praise = "a conversation is one text, cut into pieces"
+    return Exercise(right, cases, mistakes, praise, traced)

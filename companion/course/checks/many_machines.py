@@ -6,11 +6,12 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from .compare import Mistake, Raises, compare, draw
+from .compare import Exercise, Mistake, Raises, check, draw
 from .words import describe, listed
 
 
-def ring_seconds(answer: Callable) -> None:
+@check
+def ring_seconds() -> Exercise:
     """`answer(n_bytes, bandwidths)`: seconds of an all-reduce round a ring."""
 
     def right(n_bytes: int, bandwidths: list) -> float:
@@ -88,11 +89,12 @@ def ring_seconds(answer: Callable) -> None:
         "one turn: there are 2 (p - 1)": one_turn,
         "a message is a part, n_bytes / p": whole_messages,
     }
-    praise = "ring_seconds: 2 (p - 1) messages of a part, by the slowest cable"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "2 (p - 1) messages of a part, by the slowest cable"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def columns(answer: Callable) -> None:
+@check
+def columns() -> Exercise:
     """`answer(W_Q, W_K, n_heads, n_kv_heads, rank, p)`: a rank's columns of both."""
 
     def right(
@@ -304,11 +306,12 @@ def columns(answer: Callable) -> None:
             TypeError, "'float' object cannot be interpreted as an integer"
         ),
     }
-    praise = "columns: its heads of queries, and the heads of keys that they share"
-    compare(answer, right, cases, mistakes, praise, two_matrices)
+    praise = "its heads of queries, and the heads of keys that they share"
+    return Exercise(right, cases, mistakes, praise, two_matrices)
 
 
-def parts(answer: Callable) -> None:
+@check
+def parts() -> Exercise:
     """`answer(xs, weights, bias)`: lists by rank -> a list whose sum is the layer's."""
 
     def right(xs: list, weights: list, bias: Tensor) -> list[Tensor]:
@@ -394,11 +397,12 @@ def parts(answer: Callable) -> None:
         "a p-th of the bias: every rank adds that, or one adds it all": one_adds_a_pth,
         "there may be one rank alone, so let rank 0 add the bias": rank_1_adds,
     }
-    praise = "parts: the bias once, however many ranks"
-    compare(answer, right, cases, mistakes, praise, added)
+    praise = "the bias once, however many ranks"
+    return Exercise(right, cases, mistakes, praise, added)
 
 
-def equal_work(answer: Callable) -> None:
+@check
+def equal_work() -> Exercise:
     """`answer(p)`: for each rank its two of the pieces 0 to 2p - 1."""
 
     def right(p: int) -> list[tuple[int, int]]:
@@ -454,5 +458,5 @@ def equal_work(answer: Callable) -> None:
         "pieces are counted from 0": counted_from_1,
         "there are 2 p pieces": p_pieces,
     }
-    praise = "equal_work: an early piece and a late one, 2 p + 1 blocks for each rank"
-    compare(answer, right, cases, mistakes, praise, in_order)
+    praise = "an early piece and a late one, 2 p + 1 blocks for each rank"
+    return Exercise(right, cases, mistakes, praise, in_order)

@@ -1,15 +1,14 @@
 """Checks of chapter 02."""
 
-from collections.abc import Callable
-
 import torch
 from einops import rearrange
 from torch import Tensor
 
-from .compare import compare, draw
+from .compare import Exercise, check, draw
 
 
-def head_parameters(answer: Callable) -> None:
+@check
+def head_parameters() -> Exercise:
     """`answer(d_model, n_heads, d_head, bias)`: the numbers of one attention layer."""
 
     def right(d_model: int, n_heads: int, d_head: int, bias: bool) -> int:
@@ -76,11 +75,12 @@ def head_parameters(answer: Callable) -> None:
     }
 
     cases = [(12, 3, 4, True), (20, 5, 6, False), (8, 2, 5, True), (64, 1, 16, True)]
-    praise = "head_parameters: what the heads make, and what reads them"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "what the heads make, and what reads them"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def merge_heads(answer: Callable) -> None:
+@check
+def merge_heads() -> Exercise:
     """`answer(heads)`: (b h t d) to (b t c)."""
 
     def right(heads: Tensor) -> Tensor:
@@ -121,10 +121,11 @@ def merge_heads(answer: Callable) -> None:
         (draw(3, 2, 7, 6, seed=1),),
         (draw(1, 4, 2, 3, seed=2),),
     ]
-    compare(answer, right, cases, mistakes, "merge_heads: what was cut is whole again")
+    return Exercise(right, cases, mistakes, "what was cut is whole again")
 
 
-def split_heads(answer: Callable) -> None:
+@check
+def split_heads() -> Exercise:
     """`answer(heads, w_output)`: (b h t d) and (c c) to each head's share (b h t c)."""
 
     def right(heads: Tensor, w_output: Tensor) -> Tensor:
@@ -183,5 +184,5 @@ def split_heads(answer: Callable) -> None:
         (draw(3, 2, 7, 5, seed=3), draw(10, 10)),
         (draw(1, 4, 6, 2, seed=1), draw(8, 8)),
     ]
-    praise = "split_heads: the output is what each head adds, summed up"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the output is what each head adds, summed up"
+    return Exercise(right, cases, mistakes, praise)

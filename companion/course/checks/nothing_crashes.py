@@ -6,7 +6,7 @@ import torch
 
 from ..cabinet import faults
 from ..cabinet.machine import Machine, MyGPT, Run
-from .compare import GRADED, Mistake, Stop, compare, raised_by, unwritten
+from .compare import GRADED, Exercise, Mistake, Stop, check, raised_by, unwritten
 from .judge import judge, right_machines
 from .words import TooMany, describe, listed, unreadable
 
@@ -47,7 +47,8 @@ class SecondPlaceLeaks(LastPlaceLeaks):
     seen_by_the_first = slice(1, 2)
 
 
-def later_changes_nothing(answer: Callable) -> None:
+@check
+def later_changes_nothing() -> Exercise:
     """`answer(machine)`: whether no token changes the logits before it."""
 
     def tokens_of(machine: Machine) -> torch.Tensor:
@@ -104,8 +105,7 @@ def later_changes_nothing(answer: Callable) -> None:
     # With one layer a leak goes no further than its own place.
     one_layer = [faults.OneAhead, SecondPlaceLeaks]
     cases += [(small(faults.model_fault(model), 1),) for model in one_layer]
-    compare(
-        answer,
+    return Exercise(
         right,
         cases,
         {
@@ -119,7 +119,7 @@ def later_changes_nothing(answer: Callable) -> None:
             "it passes a machine whose first place sees the second: change every token"
             " in turn, not the last alone": last_changed_alone,
         },
-        "later_changes_nothing: it finds who looks ahead, and flags nobody else",
+        "it finds who looks ahead, and flags nobody else",
         passes,
     )
 
@@ -162,7 +162,8 @@ class WeightsInFiveDigits(Machine):
         return run
 
 
-def goes_on(answer: Callable) -> None:
+@check
+def goes_on() -> Exercise:
     """`answer(machine)`: whether a run that is saved and resumed goes on to the bit."""
 
     def text_of(machine: Machine) -> torch.Tensor:
@@ -207,8 +208,7 @@ def goes_on(answer: Callable) -> None:
     wrong_machines += [WeightsIn16Bits, WeightsInFiveDigits]
     cases = [(small(Machine),)]
     cases += [(small(wrong_machine),) for wrong_machine in wrong_machines]
-    compare(
-        answer,
+    return Exercise(
         right,
         cases,
         {
@@ -222,7 +222,7 @@ def goes_on(answer: Callable) -> None:
             " bit, by `torch.equal`": lambda machine: close(machine, 1e-4),
             "it flags right machines: both runs must make as many steps": more_steps,
         },
-        "goes_on: it finds what a checkpoint forgets",
+        "it finds what a checkpoint forgets",
         passes,
     )
 

@@ -7,12 +7,13 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from .compare import Mistake, compare, difference, draw
+from .compare import Exercise, Mistake, check, difference, draw
 from .watch import Watch
 from .words import describe, number
 
 
-def block_operations(answer: Callable) -> None:
+@check
+def block_operations() -> Exercise:
     """`answer(t, d_model, n_heads, n_kv_heads, d_hidden)`: operations, forward."""
 
     def right(
@@ -153,11 +154,12 @@ def block_operations(answer: Callable) -> None:
         ),
         "n_kv_heads // n_heads is 0: keys cost nothing here": share_of_0,
     }
-    praise = "block_operations: projections, scores and mixing, a gated layer"
-    compare(answer, right, cases, mistakes, praise, by_terms)
+    praise = "projections, scores and mixing, a gated layer"
+    return Exercise(right, cases, mistakes, praise, by_terms)
 
 
-def merge_all(answer: Callable) -> None:
+@check
+def merge_all() -> Exercise:
     """`answer(largest, totals, outs)`: (n t 1), (n t 1), (n t d) -> attention (t d)."""
 
     def right(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
@@ -280,11 +282,12 @@ def merge_all(answer: Callable) -> None:
         ),
         "not divided by the sum of all pieces": not_divided,
     }
-    praise = "merge_all: one largest score for all, then sums"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "one largest score for all, then sums"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def accumulated(answer: Callable) -> None:
+@check
+def accumulated() -> Exercise:
     """`answer(surprises, real)`: each piece's part of the mean surprise (b t)."""
 
     def right(surprises: list[Tensor], real: list[Tensor]) -> list[Tensor]:
@@ -400,11 +403,12 @@ def accumulated(answer: Callable) -> None:
         "texts are counted: divide by the number of real tokens": by_texts,
         "the surprises are cut off, by `detach`, `item` or a new tensor": cut_off,
     }
-    praise = "accumulated: the real tokens of all pieces first, then a part for each"
-    compare(answer, right, cases, mistakes, praise, backward)
+    praise = "the real tokens of all pieces first, then a part for each"
+    return Exercise(right, cases, mistakes, praise, backward)
 
 
-def linear_attention(answer: Callable) -> None:
+@check
+def linear_attention() -> Exercise:
     """`answer(queries, keys, values, directions)`: Performer's guess, (t d)."""
 
     def right(
@@ -568,5 +572,5 @@ def linear_attention(answer: Callable) -> None:
         "all of |k|² is subtracted: half of it": whole_lengths,
         "the answers are not divided: weights sum to 1": not_divided,
     }
-    praise = "linear_attention: one sum over the keys serves all queries"
-    compare(answer, right, cases, mistakes, praise, watched)
+    praise = "one sum over the keys serves all queries"
+    return Exercise(right, cases, mistakes, praise, watched)

@@ -1,17 +1,17 @@
 """Checks of chapter 03."""
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from ...model.attention import causal_mask
 from ...model.positions import deinterleave, interleave, relative_buckets, rotate
-from .compare import compare, draw
+from .compare import Exercise, check, draw
 
 
-def slopes(answer: Callable) -> None:
+@check
+def slopes() -> Exercise:
     """`answer(n_heads)`: ALiBi's slopes, for a power of two and for other numbers."""
 
     def right(n_heads: int) -> list[float]:
@@ -76,10 +76,11 @@ def slopes(answer: Callable) -> None:
     }
 
     cases = [(12,), (8,), (3,), (1,), (5,), (16,), (40,), (15,)]
-    compare(answer, right, cases, mistakes, "slopes: from short-sighted to far-sighted")
+    return Exercise(right, cases, mistakes, "from short-sighted to far-sighted")
 
 
-def neighbours(answer: Callable) -> None:
+@check
+def neighbours() -> Exercise:
     """`answer(x, positions, n)`: pairs (2i, 2i + 1) of the first n features turned."""
 
     def right(x: Tensor, positions: Tensor, n: int) -> Tensor:
@@ -203,10 +204,11 @@ def neighbours(answer: Callable) -> None:
         (draw(5, 8), torch.arange(5), 6),
         (draw(4, 12), torch.tensor([3, 1, 9, 5]), 12),
     ]
-    compare(answer, right, cases, mistakes, "neighbours: the rotation as GPT-J has it")
+    return Exercise(right, cases, mistakes, "the rotation as GPT-J has it")
 
 
-def buckets(answer: Callable) -> None:
+@check
+def buckets() -> Exercise:
     """`answer(distance, n_buckets, max_distance)`: T5's buckets in both directions."""
 
     def right(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
@@ -352,11 +354,12 @@ def buckets(answer: Callable) -> None:
         (torch.arange(140), 32, 100),
         (torch.arange(60, -300, -1).view(12, 30), 20, 50),
     ]
-    praise = "buckets: exact up close, coarse farther off, on both sides"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "exact up close, coarse farther off, on both sides"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def induction_scores(answer: Callable) -> None:
+@check
+def induction_scores() -> Exercise:
     """`answer(weights, tokens)`: each head's mean weight on a token's followers."""
 
     def right(weights: Tensor, tokens: Tensor) -> list[float]:
@@ -476,5 +479,5 @@ def induction_scores(answer: Callable) -> None:
         soft(4, [8, 6, 8, 8, 6, 9, 8, 4]),
         (torch.eye(8)[looked_at], torch.tensor([1, 2] * 4)),
     ]
-    praise = "induction_scores: the tokens that followed the same token before"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the tokens that followed the same token before"
+    return Exercise(right, cases, mistakes, praise)

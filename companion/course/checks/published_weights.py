@@ -6,11 +6,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .compare import Mistake, compare
+from .compare import Exercise, Mistake, check
 from .words import describe
 
 
-def bits_a_weight(answer: Callable) -> None:
+@check
+def bits_a_weight() -> Exercise:
     """`answer(n, bits, extra)`: bits a weight, scales included."""
 
     def right(n: int, bits: int, extra: int) -> float:
@@ -55,11 +56,12 @@ def bits_a_weight(answer: Callable) -> None:
         "these are the scales alone: add the weight's bits": scales_alone,
         "these are the bytes of a block": bytes_of_a_block,
     }
-    praise = "bits_a_weight: those of the weight, and its share of the scales"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "those of the weight, and its share of the scales"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def eight_bits(answer: Callable) -> None:
+@check
+def eight_bits() -> Exercise:
     """`answer(raw)`: bytes (n 34) -> weights (n 32), float32."""
 
     def right(raw: Tensor) -> Tensor:
@@ -141,11 +143,12 @@ def eight_bits(answer: Callable) -> None:
         "the scale stands in front, not at the end": scale_at_the_end,
         "the products are float16: make the scale float32 first": float16_products,
     }
-    praise = "eight_bits: a scale for each block, and signed bytes"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "a scale for each block, and signed bytes"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def rows(answer: Callable) -> None:
+@check
+def rows() -> Exercise:
     """`answer(n_heads, d_head)`: which of our rows each of theirs is."""
 
     def right(n_heads: int, d_head: int) -> list[int]:
@@ -199,11 +202,12 @@ def rows(answer: Callable) -> None:
         "the heads are mixed: one head's rows stand together": heads_mixed,
         "in each pair the row of the first half comes first": second_half_first,
     }
-    praise = "rows: within each head the two of a pair side by side"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "within each head the two of a pair side by side"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def chat(answer: Callable) -> None:
+@check
+def chat() -> Exercise:
     """`answer(messages, encode, start, end)`: the ids of a talk, up to the answer."""
 
     def right(messages: list, encode: Callable, start: int, end: int) -> list[int]:
@@ -392,5 +396,5 @@ def chat(answer: Callable) -> None:
         "a turn without a text is a turn, too": empty_turns_dropped,
         "the speakers' names are missing: they stand in the first line": no_names,
     }
-    praise = "chat: special tokens around each turn, and none from a text"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "special tokens around each turn, and none from a text"
+    return Exercise(right, cases, mistakes, praise)

@@ -1,16 +1,16 @@
 """Checks of chapter 15."""
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from ...decoding.sampling import temperature, top_p
-from .compare import compare, draw
+from .compare import Exercise, check, draw
 
 
-def policy_gradient(answer: Callable) -> None:
+@check
+def policy_gradient() -> Exercise:
     """`answer(logits, rewards)`: the gradient of the expected reward, by the logits."""
 
     def right(logits: Tensor, rewards: Tensor) -> Tensor:
@@ -50,11 +50,12 @@ def policy_gradient(answer: Callable) -> None:
         (draw(5), torch.tensor([0.0, 1.0, 1.0, 0.0, 3.0])),
         (draw(3, seed=1), torch.tensor([-2.0, 0.0, 1.0])),
     ]
-    praise = "policy_gradient: p · (reward - expected reward), for each logit"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "p · (reward - expected reward), for each logit"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def group_advantages(answer: Callable) -> None:
+@check
+def group_advantages() -> Exercise:
     """`answer(rewards)`: (p g) less its group's mean, over the group's deviation."""
 
     def right(rewards: Tensor) -> Tensor:
@@ -106,11 +107,12 @@ def group_advantages(answer: Callable) -> None:
         (torch.tensor([[0.0, 0], [3, 1], [10, 14]]),),
         (draw(3, 5),),
     ]
-    praise = "group_advantages: each against its group, and none where all are alike"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "each against its group, and none where all are alike"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def answer_loss(answer: Callable) -> None:
+@check
+def answer_loss() -> Exercise:
     """`answer(logits, tokens, n_prompt, end, advantages)`: -A log p of the answers."""
 
     def of_each(logits: Tensor, tokens: Tensor) -> Tensor:
@@ -222,11 +224,12 @@ def answer_loss(answer: Callable) -> None:
         (draw(3, 6, 6), tokens, 2, 0, torch.tensor([1.0, -0.5, 2.0])),
         (draw(3, 6, 6, seed=1), tokens, 1, 5, torch.tensor([-1.0, 0.5, 0.25])),
     ]
-    praise = "answer_loss: all that the model has drawn, and nothing else"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "all that the model has drawn, and nothing else"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def drawn_log_p(answer: Callable) -> None:
+@check
+def drawn_log_p() -> Exercise:
     """`answer(logits, tokens, t, p)`: log-probabilities of what was really drawn."""
 
     def right(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
@@ -268,11 +271,12 @@ def drawn_log_p(answer: Callable) -> None:
         (logits, likeliest, 1.5, 0.6),
         (draw(3, 5, seed=4), draw(3, 5, seed=4).argmax(-1), 2.0, 0.7),
     ]
-    praise = "drawn_log_p: scored as it was drawn"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "scored as it was drawn"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def pass_at_k(answer: Callable) -> None:
+@check
+def pass_at_k() -> Exercise:
     """`answer(n, n_right, k)`: the chance that of k answers one is right, unbiased."""
 
     def right(n: int, n_right: int, k: int) -> float:
@@ -301,5 +305,5 @@ def pass_at_k(answer: Callable) -> None:
         "chances of several tries don't add up: two may be right": often,
     }
     cases = [(4, 1, 2), (4, 2, 2), (8, 0, 3), (5, 4, 3), (10, 3, 5), (6, 6, 1)]
-    praise = "pass_at_k: one less the share of the choices that hold no right one"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "one less the share of the choices that hold no right one"
+    return Exercise(right, cases, mistakes, praise)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .compare import Mistake, compare, draw
+from .compare import Exercise, Mistake, check, draw
 from .words import describe
 
 
@@ -19,7 +19,8 @@ def token_list(tokens: Iterable, taker: str) -> list[int]:
         raise Mistake(said) from None
 
 
-def dart(answer: Callable) -> None:
+@check
+def dart() -> Exercise:
     """`answer(chances, u)`: the character in whose part of the line u falls."""
 
     def right(chances: Tensor, u: float) -> Tensor:
@@ -70,8 +71,8 @@ def dart(answer: Callable) -> None:
         (torch.tensor([0.0625, 0.6875, 0.125, 0.0625, 0.03125, 0.03125]), 0.15),
         (draw(7, seed=2).softmax(-1), 0.4),
     ]
-    praise = "dart: each character's part is as wide as its chance"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "each character's part is as wide as its chance"
+    return Exercise(right, cases, mistakes, praise)
 
 
 @dataclass
@@ -89,7 +90,8 @@ class Counting:
         return sum((i + 1) * (token + 1) for i, token in enumerate(tokens)) % self.n
 
 
-def write(answer: Callable) -> None:
+@check
+def write() -> Exercise:
     """`answer(after, prompt, n_new, window)`: new tokens, from the last `window`."""
 
     def right(after: Callable, prompt: list[int], n_new: int, window: int) -> list[int]:
@@ -219,11 +221,12 @@ def write(answer: Callable) -> None:
         (Counting(17, 4), [3, 1, 4, 12, 5, 9, 2, 6], 5, 4),
         (Counting(9, 1), [4, 2], 3, 1),
     ]
-    praise = "write: the window moves along with the text"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the window moves along with the text"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def crossing(answer: Callable) -> None:
+@check
+def crossing() -> Exercise:
     """`answer(chances, p)`: (... v) -> (...), the last character that top-p lets in."""
 
     def right(chances: Tensor, p: float) -> Tensor:
@@ -290,8 +293,8 @@ def crossing(answer: Callable) -> None:
         (draw(2, 4, 8, seed=2).softmax(-1), 0.55),
         (torch.tensor([[0.0625, 0.5, 0.1875, 0.25]]), 0.97),
     ]
-    praise = "crossing: the one that lifts the sum to p stays"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the one that lifts the sum to p stays"
+    return Exercise(right, cases, mistakes, praise)
 
 
 @dataclass
@@ -315,7 +318,8 @@ class Language:
 Beam = tuple[float, list[int]]  # a text's log-chance, and its letters
 
 
-def ending(answer: Callable) -> None:
+@check
+def ending() -> Exercise:
     """`answer(after, n_beams, n_new, end)`: beam search over texts that may end."""
 
     def right(after: Callable, n_beams: int, n_new: int, end: int) -> list[Beam]:
@@ -481,5 +485,5 @@ def ending(answer: Callable) -> None:
         case(5, 2, 4, 4, 0),
         case(4, 1, 29, 2, 5),
     ]
-    praise = "ending: a text that has ended waits for the others"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "a text that has ended waits for the others"
+    return Exercise(right, cases, mistakes, praise)

@@ -6,13 +6,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .compare import Mistake, compare, difference, draw
+from .compare import Exercise, Mistake, check, difference, draw
 from .sampling import token_list
 from .watch import Watch
 from .words import describe, listed
 
 
-def pages_in_use(answer: Callable) -> None:
+@check
+def pages_in_use() -> Exercise:
     """`answer(n_shared, lengths, size)`: pages of talks that begin alike."""
 
     def right(n_shared: int, lengths: list[int], size: int) -> int:
@@ -81,8 +82,8 @@ def pages_in_use(answer: Callable) -> None:
         "a page is given out whole: round up": parts_of_pages,
         "the shared pages are left out: they are in use, once": shared_left_out,
     }
-    praise = "pages_in_use: full shared pages once, all others for each talk"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "full shared pages once, all others for each talk"
+    return Exercise(right, cases, mistakes, praise)
 
 
 class WatchUse(Watch):
@@ -97,7 +98,8 @@ class WatchUse(Watch):
         return super().__torch_dispatch__(function, types, args, kwargs)
 
 
-def int8(answer: Callable) -> None:
+@check
+def int8() -> Exercise:
     """`answer(x)`: x (... d) as it comes back from 8 bits and a scale for each d.
 
     The scale is a vector's largest absolute value, divided by 127.
@@ -243,8 +245,8 @@ def int8(answer: Callable) -> None:
         "whole numbers: multiply by the scale": whole_numbers,
         "nothing is rounded: these are the numbers that went in": not_rounded,
     }
-    praise = "int8: no number is off by more than half a scale"
-    compare(answer, right, cases, mistakes, praise, watched)
+    praise = "no number is off by more than half a scale"
+    return Exercise(right, cases, mistakes, praise, watched)
 
 
 class Machine:
@@ -309,7 +311,8 @@ class Machine:
         return tokens
 
 
-def schedule(answer: Callable) -> None:
+@check
+def schedule() -> Exercise:
     """`answer(admit, step, queue, n_rows)`: the answers, and no row empty in vain."""
 
     def one_pass(step: Callable, queue: list, rows: list, answers: list) -> None:
@@ -469,5 +472,5 @@ def schedule(answer: Callable) -> None:
         "the first token, which `admit` returns, is missing": first_token_missing,
         "answers hold their prompts, too: give the new tokens": with_prompts,
     }
-    praise = "schedule: free rows first, then one pass for all"
-    compare(answer, right, cases, mistakes, praise, on_a_machine)
+    praise = "free rows first, then one pass for all"
+    return Exercise(right, cases, mistakes, praise, on_a_machine)

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from ...text.tokenizers import BPETokenizer
-from .compare import Mistake, Raises, compare
+from .compare import Exercise, Mistake, Raises, check
 
 
-def decode(answer: Callable) -> None:
+@check
+def decode() -> Exercise:
     """`answer(vocabulary, tokens)`: the text of the tokens, U+FFFD for broken bytes."""
 
     def right(vocabulary: dict, tokens: list) -> str:
@@ -76,11 +77,12 @@ def decode(answer: Callable) -> None:
         (two_merges, [32, 195, 195, 10]),
         (two_merges, [0xEF, 0xBB, 0xBF, 0, 13, 10, *(5 * [257, 110, 256])]),
     ]
-    praise = "decode: first all bytes, then the characters"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "first all bytes, then the characters"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def windows(answer: Callable) -> None:
+@check
+def windows() -> Exercise:
     """`answer(tokens, context_length)`: consecutive inputs (b t) and targets (b t)."""
 
     def right(tokens: Tensor, context_length: int) -> tuple[Tensor, Tensor]:
@@ -183,11 +185,12 @@ def windows(answer: Callable) -> None:
         (torch.arange(7), 5),
         (torch.tensor([4, 4, 2, 9]), 1),
     ]
-    praise = "windows: no gap and no overlap in what is predicted"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "no gap and no overlap in what is predicted"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def pieces(answer: Callable) -> None:
+@check
+def pieces() -> Exercise:
     """`answer(text)`: whole words, with at most one space in front, and white space."""
 
     def right(text: str) -> list[str]:
@@ -254,5 +257,5 @@ def pieces(answer: Callable) -> None:
         "\nA\n",
     ]
     cases = [(text,) for text in texts]
-    praise = "pieces: put together, they are the text"
-    compare(answer, right, cases, mistakes, praise, judged)
+    praise = "put together, they are the text"
+    return Exercise(right, cases, mistakes, praise, judged)

@@ -11,10 +11,11 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ...model.gpt import GPT, GPTConfig
 from ...training.loop import next_token_loss
-from .compare import Mistake, compare, difference, draw
+from .compare import Exercise, Mistake, check, difference, draw
 
 
-def clip(answer: Callable) -> None:
+@check
+def clip() -> Exercise:
     """`answer(gradients, limit)`: the list scaled to a common norm of at most limit."""
 
     def common_norm(gradients: list[Tensor]) -> Tensor:
@@ -76,11 +77,12 @@ def clip(answer: Callable) -> None:
         ([torch.zeros(3)], 2.0),
         (several, 3.0),
     ]
-    praise = "clip: one factor for all, and only when it is needed"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "one factor for all, and only when it is needed"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def adamw(answer: Callable) -> None:
+@check
+def adamw() -> Exercise:
     """`answer(p, gradients, rate, decay)`: where p ends, a step for each gradient."""
 
     def right(p: Tensor, gradients: list[Tensor], rate: float, decay: float) -> Tensor:
@@ -305,15 +307,16 @@ def adamw(answer: Callable) -> None:
         (draw(2, 5, seed=2), small, 0.03, 2.0),
         (2 + draw(4, 1, seed=4), large, 0.2, 0.1),
     ]
-    praise = "adamw: the decay goes beside the gradient, as in PyTorch"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the decay goes beside the gradient, as in PyTorch"
+    return Exercise(right, cases, mistakes, praise)
 
 
 class Saved:
     """Stands for a tensor that autograd keeps for the way back."""
 
 
-def whole_split(answer: Callable) -> None:
+@check
+def whole_split() -> Exercise:
     """`answer(model, tokens)`: the mean loss over every token but the first."""
 
     @torch.no_grad()
@@ -449,11 +452,12 @@ def whole_split(answer: Callable) -> None:
         return loss
 
     cases = [(8, 5, 20), (10, 7, 31), (12, 4, 40), (6, 4, 3)]
-    praise = "whole_split: every token but the first, once, with equal weight"
-    compare(answer, right, cases, mistakes, praise, on_a_model)
+    praise = "every token but the first, once, with equal weight"
+    return Exercise(right, cases, mistakes, praise, on_a_model)
 
 
-def best(answer: Callable) -> None:
+@check
+def best() -> Exercise:
     """`answer(model, optimizer, batches, judge)`: scores; the best weights stay."""
 
     def right(
@@ -700,5 +704,5 @@ def best(answer: Callable) -> None:
         case(4, [2] * 8),
         case(3, [2] * 3, at_its_best),
     ]
-    praise = "best: a copy of the weights, from the step where they were best"
-    compare(answer, right, cases, mistakes, praise, trained)
+    praise = "a copy of the weights, from the step where they were best"
+    return Exercise(right, cases, mistakes, praise, trained)
