@@ -24,7 +24,7 @@ def pages_in_use() -> Exercise:
         n_shared: int,
         lengths: list[int],
         size: int,
-        shared: Callable = int.__floordiv__,
+        shared: Callable = lambda n, size: n // size,
         pages: Callable = rounded_up,
     ) -> int:
         n = shared(n_shared, size)
@@ -286,7 +286,8 @@ def schedule() -> Exercise:
         begun = 0
         while begun < len(queue) or rows != [None] * n_rows:
             # Free rows take from the queue. An answer of one token is done at once.
-            for row in range(n_rows) if may_begin(rows) else []:
+            asking = range(n_rows) if may_begin(rows) else []
+            for row in asking:
                 while rows[row] is None and begun < len(queue):
                     prompt, n = queue[begun]
                     answers[begun].append(admit(prompt, row))
