@@ -15,62 +15,43 @@ def head_parameters() -> Exercise:
         width = n_heads * d_head  # the heads side by side
         return 3 * width * (d_model + bias) + d_model * (width + bias)
 
-    # The three matrices that make queries, keys and values are right.
+    # Below a size is one letter: d_model is c, n_heads is h, and d_head is d.
 
     def three(c: int, h: int, d: int, bias: bool) -> int:
+        """The matrices that make queries, keys and values."""
         return 3 * h * d * (c + bias)
 
-    def output_reads_c(c: int, h: int, d: int, bias: bool) -> int:
-        return three(c, h, d, bias) + c * (c + bias)
-
-    def output_reads_one_head(c: int, h: int, d: int, bias: bool) -> int:
-        return three(c, h, d, bias) + c * (d + bias)
-
-    def output_without_biases(c: int, h: int, d: int, bias: bool) -> int:
-        return three(c, h, d, bias) + c * h * d
-
-    def output_biases_each_head(c: int, h: int, d: int, bias: bool) -> int:
-        return three(c, h, d, bias) + c * h * (d + bias)
-
-    def output_as_wide_as_heads(c: int, h: int, d: int, bias: bool) -> int:
-        return 4 * h * d * (c + bias)
-
-    # They are not.
-
-    def heads_of_c_features_in_all(c: int, h: int, d: int, bias: bool) -> int:
-        return 4 * c * (c + bias)
-
-    def heads_of_c_features_each(c: int, h: int, d: int, bias: bool) -> int:
-        return right(c, h, c, bias)
-
-    def one_bias_a_matrix(c: int, h: int, d: int, bias: bool) -> int:
-        return 4 * (h * d * c + bias)
-
-    def heads_read_slices(c: int, h: int, d: int, bias: bool) -> int:
-        return 3 * h * d * (d + bias) + c * (h * d + bias)
-
-    def one_head(c: int, h: int, d: int, bias: bool) -> int:
-        return right(c, 1, d, bias)
-
-    def without_biases(c: int, h: int, d: int, bias: bool) -> int:
-        return 4 * h * d * c
-
-    def always_biases(c: int, h: int, d: int, bias: bool) -> int:
-        return right(c, h, d, True)
-
     mistakes = {
-        "heads have d_head features, not c / h": heads_of_c_features_in_all,
-        "heads have d_head features, not d_model": heads_of_c_features_each,
-        "a bias for each output, not one": one_bias_a_matrix,
-        "a head reads all channels, not only its own slice": heads_read_slices,
-        "one head was counted, of n_heads": one_head,
-        "W^O has its biases once, not for each head": output_biases_each_head,
-        "W^O has d_model outputs, so as many biases": output_as_wide_as_heads,
-        "the biases are missing": without_biases,
-        "biases are counted although bias is False": always_biases,
-        "W^O has n_heads * d_head rows, not c": output_reads_c,
-        "W^O reads all heads, not only one": output_reads_one_head,
-        "W^O has biases too, d_model of them": output_without_biases,
+        "heads have d_head features, not c / h": (
+            lambda c, h, d, bias: 4 * c * (c + bias)
+        ),
+        "heads have d_head features, not d_model": (
+            lambda c, h, d, bias: right(c, h, c, bias)
+        ),
+        "a bias for each output, not one": lambda c, h, d, bias: 4 * (h * d * c + bias),
+        "a head reads all channels, not only its own slice": (
+            lambda c, h, d, bias: 3 * h * d * (d + bias) + c * (h * d + bias)
+        ),
+        "one head was counted, of n_heads": lambda c, h, d, bias: right(c, 1, d, bias),
+        "W^O has its biases once, not for each head": (
+            lambda c, h, d, bias: three(c, h, d, bias) + c * h * (d + bias)
+        ),
+        "W^O has d_model outputs, so as many biases": (
+            lambda c, h, d, bias: 4 * h * d * (c + bias)
+        ),
+        "the biases are missing": lambda c, h, d, bias: right(c, h, d, False),
+        "biases are counted although bias is False": (
+            lambda c, h, d, bias: right(c, h, d, True)
+        ),
+        "W^O has n_heads * d_head rows, not c": (
+            lambda c, h, d, bias: three(c, h, d, bias) + c * (c + bias)
+        ),
+        "W^O reads all heads, not only one": (
+            lambda c, h, d, bias: three(c, h, d, bias) + c * (d + bias)
+        ),
+        "W^O has biases too, d_model of them": (
+            lambda c, h, d, bias: three(c, h, d, bias) + c * h * d
+        ),
         "W^O is missing: four matrices, not three": three,
     }
 
@@ -86,15 +67,6 @@ def merge_heads() -> Exercise:
     def right(heads: Tensor) -> Tensor:
         return heads.transpose(1, 2).flatten(2)
 
-    def interleaved(heads: Tensor) -> Tensor:
-        return rearrange(heads, "b h t d -> b t (d h)")
-
-    def joined_with_positions(heads: Tensor) -> Tensor:
-        return rearrange(heads, "b h t d -> b (h t) d")
-
-    def joined_along_batch(heads: Tensor) -> Tensor:
-        return rearrange(heads, "b h t d -> h t (b d)")
-
     def reshaped(heads: Tensor) -> Tensor:
         b, _, t, _ = heads.shape
         return heads.reshape(b, t, -1)
@@ -105,12 +77,16 @@ def merge_heads() -> Exercise:
 
     mixed = "mixes positions: move h behind t before you join it with d"
     mistakes = {
-        "the heads' features are interleaved: all of head 1 comes first": interleaved,
+        "the heads' features are interleaved: all of head 1 comes first": (
+            lambda heads: rearrange(heads, "b h t d -> b t (d h)")
+        ),
         f"the shape is right, but a row {mixed}": reshaped,
         f"d moved in place of h, so a row {mixed}": d_moved,
-        "heads are joined with positions: h and d": joined_with_positions,
+        "heads are joined with positions: h and d": (
+            lambda heads: rearrange(heads, "b h t d -> b (h t) d")
+        ),
         "`list` takes sequences, the first axis, not heads: `unbind(1)`": (
-            joined_along_batch
+            lambda heads: rearrange(heads, "b h t d -> h t (b d)")
         ),
         "one head alone: put all of them side by side": lambda heads: heads[:, 0],
         "the heads are added up: put them side by side": lambda heads: heads.sum(1),
