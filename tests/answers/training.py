@@ -520,6 +520,16 @@ def each_after_a_full_window(model, tokens):
     return total / (len(tokens) - 1)
 
 
+def never_forgetting(p, gradients, rate, decay):
+    m, v = torch.zeros_like(p), torch.zeros_like(p)
+    for t, g in enumerate(gradients, 1):
+        m = torch.lerp(m, g, 0.1)
+        v = v + 0.001 * g * g
+        step = m / (1 - 0.9**t) / ((v / (1 - 0.999**t)) ** 0.5 + 1e-8)
+        p = p * (1 - rate * decay) - rate * step
+    return p
+
+
 RIGHT = [
     (checks.clip, lambda gs, c: map(torch.clone, right_clip(gs, c))),
     (checks.clip, lambda gs, c: [g / max(1, norm_of(gs) / c) for g in gs]),
@@ -557,6 +567,7 @@ RIGHT = [
     (checks.whole_split, padded),
 ]
 WRONG = [
+    (checks.adamw, never_forgetting, "v only grows"),
     (checks.whole_split, slid_by_one, "slides by one token"),
     (checks.whole_split, each_after_a_full_window, "the windows lie side by side"),
     (

@@ -293,7 +293,8 @@ def choice() -> Exercise:
     logs = [[-2.5, -0.5], [-0.75, -0.75, -0.75, -1.0], [-4.0], [-0.5, -3.5, -0.25]]
     more = [[-1.0, -9.0], [-0.25, -6.0, -0.5], [-3.0, -2.0, -4.0, -0.125, -0.125]]
     third = [[-5.0, -1.0], [-5.5], [-1.0, -4.0, -2.0]]
-    cases = [(x, by) for x in (logs, more, third) for by in (False, True)]
+    short = [[-0.5, -1.0], [-3.0], [-1.0, -1.5, -2.0]]  # the longest isn't the best
+    cases = [(x, by) for x in (logs, more, third, short) for by in (False, True)]
     mistakes = {
         "by_length is passed over: then divide by the number of tokens": (
             lambda logs, by_length: right(logs, False)
@@ -316,6 +317,9 @@ def choice() -> Exercise:
         "answers are counted from 0": lambda *case: right(*case) + 1,
         "this is the score: give the number of the answer": (
             lambda logs, by_length: max(score(of_one, by_length) for of_one in logs)
+        ),
+        "where by_length says so this is the longest: divide the sum by the length": (
+            partial(right, score=lambda x, by: len(x) if by else sum(x))
         ),
         "this is the shortest": partial(
             right, score=lambda logs, by_length: -len(logs)

@@ -280,6 +280,7 @@ def schedule() -> Exercise:
         n_least: int = 1,  # tokens of an answer that is complete with its prompt
         once: bool = False,  # a row asks the queue once a pass
         may_begin: Callable = lambda rows: True,
+        is_idle: Callable = lambda rows: rows == [None] * len(rows),
     ) -> list:
         answers = [[] for _ in queue]
         rows = [None] * n_rows  # the number of the answer that each row writes
@@ -296,7 +297,7 @@ def schedule() -> Exercise:
                     begun += 1
                     if once:
                         break
-            if rows == [None] * n_rows:
+            if is_idle(rows):
                 continue
 
             # One pass for all. A row whose answer is complete becomes free.
@@ -363,6 +364,7 @@ def schedule() -> Exercise:
         ([], 2),
         ([([3], 4)], 1),
         ([([3], 6), ([2], 2)], 2),
+        ([([7], 1), ([8], 1), ([9], 1)], 2),
     ]
     mistakes = {
         "an answer of one token got two: it ended with its prompt": partial(
@@ -375,6 +377,9 @@ def schedule() -> Exercise:
         "one after the other: a pass is for all rows": one_after_the_other,
         "an answer of one token leaves its row free at once: ask the queue again, with"
         " `while` in place of `if`": partial(right, once=True),
+        "a pass for rows that are all free: each answer ended with its prompt": (
+            partial(right, is_idle=lambda rows: False)
+        ),
         "the first token, which `admit` returns, is missing": (
             lambda *case: [tokens[1:] for tokens in right(*case)]
         ),

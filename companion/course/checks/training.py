@@ -159,6 +159,9 @@ def adamw() -> Exercise:
                 0.999 * v + 0.001 * g.abs(),
             ),
         ),
+        "v only grows: 0.999 of it stays, and 0.001 of the square comes in": partial(
+            right, averaged=lambda m, v, g, t: (0.9 * m + 0.1 * g, v + 0.001 * g**2)
+        ),
         "the decay is added: it pulls p towards 0, so take it away": partial(
             right, moved=lambda p, step, rate, decay: p - rate * (step - decay * p)
         ),
@@ -180,14 +183,17 @@ def adamw() -> Exercise:
         ),
     }
 
-    # In the first case one entry has no gradient at all, in the second all are small.
+    # In the first case one entry has no gradient at all, in the second all are small,
+    # and in the last v has to forget large ones.
     sparse = [*draw(4, 3, seed=1) * torch.tensor([1, 0, 1])]
     small = [*1e-7 * draw(7, 2, 5, seed=3)]
     large = [*5 * draw(2, 4, 1, seed=5)]
+    fading = [*draw(60, 2, seed=7) / torch.arange(1, 61)[:, None]]
     cases = [
         (draw(3), sparse, 0.1, 0.5),
         (draw(2, 5, seed=2), small, 0.03, 2.0),
         (2 + draw(4, 1, seed=4), large, 0.2, 0.1),
+        (draw(2, seed=6), fading, 0.1, 0.1),
     ]
     praise = "the decay goes beside the gradient, as in PyTorch"
     return Exercise(right, cases, mistakes, praise)
