@@ -238,47 +238,41 @@ def third_block() -> Exercise:
         x = first(x, attention, norms[0])
         return second(x, feed_forward, norms[1])
 
-    def from_both(
+    def another_sum(
         x: Tensor,
         attention: Callable,
         feed_forward: Callable,
         norms: tuple,
         stream: Callable,
     ) -> Tensor:
-        """Another sum: of x, what attention adds, and what feed-forward makes of."""
+        """Another sum, `stream(x, y, forward)`, where y is what attention adds."""
         return stream(x, norms[0](attention(x)), lambda x: norms[1](feed_forward(x)))
 
     mistakes = {
         # The norms, or the sub-layers, are mixed up.
         "the two norms have changed places": (
-            lambda x, attention, feed_forward, norms: right(
-                x, attention, feed_forward, norms[::-1]
-            )
+            lambda x, attend, forward, norms: right(x, attend, forward, norms[::-1])
         ),
         "both sub-layers go through norms[0]: each has its own": (
-            lambda x, attention, feed_forward, norms: right(
-                x, attention, feed_forward, norms[:1] * 2
-            )
+            lambda x, attend, forward, norms: right(x, attend, forward, norms[:1] * 2)
         ),
         "attention comes first": (
-            lambda x, attention, feed_forward, norms: right(
-                x, feed_forward, attention, norms
-            )
+            lambda x, attend, forward, norms: right(x, forward, attend, norms)
         ),
         "the feed-forward layer is missing": partial(
             right, second=lambda x, branch, norm: x
         ),
         # The stream between the two is not what it should be.
         "what attention adds is lost": partial(
-            from_both, stream=lambda x, y, forward: x + forward(x + y)
+            another_sum, stream=lambda x, y, forward: x + forward(x + y)
         ),
         "the feed-forward layer must see what attention has added": partial(
-            from_both, stream=lambda x, y, forward: x + y + forward(x)
+            another_sum, stream=lambda x, y, forward: x + y + forward(x)
         ),
         "the feed-forward layer must see the sum, not only what attention"
-        " gives": partial(from_both, stream=lambda x, y, forward: x + y + forward(y)),
+        " gives": partial(another_sum, stream=lambda x, y, forward: x + y + forward(y)),
         "the feed-forward layer must see what attention has added, added to x": partial(
-            from_both, stream=lambda x, y, forward: x + forward(y)
+            another_sum, stream=lambda x, y, forward: x + forward(y)
         ),
     }
 
