@@ -179,6 +179,20 @@ def by_autograd(weights, g):
     return scores.grad
 
 
+def cropped(q, k, v, n):
+    return companion.attention(q, k[:, :, -n:], v[:, :, -n:])
+
+
+def all_cropped(q, k, v, n):
+    q, k, v = (x[:, :, -n:] for x in (q, k, v))
+    return companion.attention(q, k, v, companion.causal_mask(q.shape[2]))
+
+
+def cropped_under_a_triangle(q, k, v, n):
+    mask = companion.causal_mask(q.shape[2])[:, -n:]
+    return companion.attention(q, k[:, :, -n:], v[:, :, -n:], mask)
+
+
 RIGHT = [
     (checks.one_query, lambda *lists: map(float, by_hand()(*lists))),
     (checks.one_query, lambda *lists: torch.tensor(by_hand()(*lists))),
@@ -246,6 +260,14 @@ RIGHT = [
 ]
 
 WRONG = [
+    (checks.window_attention, cropped, "serve everybody"),
+    (checks.window_attention, all_cropped, "only the last `width` positions are left:"),
+    (checks.window_attention, cropped_under_a_triangle, "have no key here"),
+    (
+        checks.window_attention,
+        lambda q, k, v, n: companion.attention(*(x[:, :, -n:] for x in (q, k, v))),
+        "and see each other",
+    ),
     *(
         (checks.one_query, by_hand(shift=shift), "begins at a number that all may lie")
         for shift in (

@@ -115,6 +115,11 @@ def plain(x, by_length):
     return statistics.fmean(x) if by_length else sum(x)
 
 
+def longest_by_length(logs, by_length):
+    scores = [len(each) if by_length else sum(each) for each in logs]
+    return max(range(len(logs)), key=scores.__getitem__)
+
+
 RIGHT = [
     (checks.trainable, trainable_in_a_loop),
     (checks.trainable, lambda s, r: r * sum(map(sum, s))),
@@ -135,6 +140,7 @@ RIGHT = [
 ]
 
 WRONG = [
+    (checks.choice, longest_by_length, "this is the longest"),
     (checks.trainable, lambda s, r: sum(i * o for i, o in s), "frozen matrices"),
     (checks.trainable, lambda s, r: sum(r * i for i, o in s), "B is missing"),
     (checks.trainable, lambda s, r: sum(o * r for i, o in s), "A is missing"),

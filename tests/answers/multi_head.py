@@ -47,6 +47,12 @@ def counted_by_building(d_model, n_heads, d_head, bias):
     return sum(p.numel() for layer in layers for p in layer.parameters())
 
 
+def equal_shares(heads, w_output):
+    h = heads.shape[1]
+    output = heads.transpose(1, 2).flatten(2) @ w_output
+    return (output / h)[:, None].repeat(1, h, 1, 1)
+
+
 RIGHT = [
     (checks.head_parameters, my_count),
     (checks.head_parameters, counted_by_head),
@@ -101,6 +107,7 @@ def in_place_shares(heads, w_output):
 
 
 WRONG = [
+    (checks.split_heads, equal_shares, "equal shares of the output"),
     (
         checks.head_parameters,
         lambda c, h, d, b: 3 * h * d * (c + b) + c * h * (d + b),

@@ -192,6 +192,13 @@ def factorials(n, n_right, k):
     )
 
 
+def cut_and_left(logits, tokens, t, p):
+    """Cut, but what stays isn't divided anew."""
+    chances = (logits / t).softmax(-1)
+    stays = companion.top_p(logits / t, p) > -torch.inf
+    return (chances * stays).gather(-1, tokens[..., None])[..., 0].log()
+
+
 RIGHT = [
     (checks.policy_gradient, by_autograd),
     (checks.policy_gradient, answer_by_answer),
@@ -207,6 +214,7 @@ RIGHT = [
     (checks.pass_at_k, drawn_one_by_one),
 ]
 WRONG = [
+    (checks.drawn_log_p, cut_and_left, "cut, and divide anew by its sum"),
     (checks.policy_gradient, lambda z, r: z.softmax(-1) * r, "takes from all others"),
     (
         checks.policy_gradient,
@@ -277,7 +285,7 @@ WRONG = [
     ),
     (checks.answer_loss, no_shift, "shift them"),
     (checks.drawn_log_p, plain_score, "at a temperature and cut"),
-    (checks.drawn_log_p, not_renormalised, "the cut is missing"),
+    (checks.drawn_log_p, not_renormalised, "cut, and divide anew by its sum"),
     (
         checks.drawn_log_p,
         lambda z, x, t, p: plain_score(companion.top_p(z, p), x, t, p),

@@ -392,6 +392,17 @@ def bare_letter(after, n_beams, n_new, end):
     return [(x, [i]) for i, x in enumerate(after(0))]
 
 
+def ranked_at_the_end(after, n_beams, n_new, end):
+    beams = right_ending(after, n_beams, n_new, end)
+    beams.sort(key=lambda beam: -beam[0] / (len(beam[1]) or 1))
+    return beams
+
+
+def means_of_texts(after, n_beams, n_new, end):
+    beams = right_ending(after, n_beams, n_new, end)
+    return [(total / max(len(text), 1), text) for total, text in beams]
+
+
 RIGHT = [
     (checks.write, one_by_one),
     (checks.write, by_recursion),
@@ -416,6 +427,9 @@ RIGHT = [
     (checks.ending, by_index),
 ]
 WRONG = [
+    (checks.ending, ranked_at_the_end, "not the one with the highest mean"),
+    (checks.ending, means_of_texts, "give each text's log-chance, not its mean$"),
+    (checks.ending, lambda *case: sorted(means_of_texts(*case))[::-1], "and the like"),
     (checks.write, one_later, "-window . 1:. begins one later"),
     (checks.write, all_but_one_kept, "where the window is 1"),
     (checks.write, nested_tokens, r"`after` takes a list of tokens, not \[\[2, 5\]\]"),

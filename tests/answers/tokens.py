@@ -124,6 +124,17 @@ def looked_up(tokens, n):
     return inputs, inputs.clone().apply_(following.get)
 
 
+def rolled_whole(tokens, n):
+    n_windows = len(tokens) // n
+    targets = torch.roll(tokens, -1)[: n_windows * n]
+    return tokens[: n_windows * n].reshape(n_windows, n), targets.reshape(-1, n)
+
+
+def rolled_inputs(tokens, n):
+    inputs = right_windows(tokens, n)[0].reshape(-1)
+    return inputs.view(-1, n), torch.cat([inputs[1:], inputs[:1]]).view(-1, n)
+
+
 RIGHT = [
     (checks.decode, lambda v, ids: np.str_(right_decode(v, ids))),
     (
@@ -166,6 +177,8 @@ RIGHT = [
     (checks.pieces, lambda text: [x for x in re.split(r"([ \n]+)", text) if x]),
 ]
 WRONG = [
+    (checks.windows, rolled_whole, "nothing follows the last token"),
+    (checks.windows, rolled_inputs, "the last target is the token after the inputs"),
     (
         checks.decode,
         lambda v, ids: "".join(v[i].decode(errors="replace") for i in ids),

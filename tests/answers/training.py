@@ -503,6 +503,33 @@ def without_a_rest(model, tokens):
     return total / (len(tokens) - 1)
 
 
+def slid_by_one(model, tokens):
+    n = min(model.config.context_length, len(tokens) - 1)
+    pairs = [*zip(tokens[:-1].unfold(0, n, 1), tokens[1:].unfold(0, n, 1), strict=True)]
+    with torch.no_grad():
+        return sum(loss.item() for loss in losses(model, pairs)) / len(pairs)
+
+
+def each_after_a_full_window(model, tokens):
+    n = model.config.context_length
+    total = 0
+    with torch.no_grad():
+        for i, token in enumerate(tokens[1:].tolist(), 1):
+            logits = model(tokens[max(0, i - n) : i][None])[0, -1]
+            total -= logits.log_softmax(-1)[token].item()
+    return total / (len(tokens) - 1)
+
+
+def never_forgetting(p, gradients, rate, decay):
+    m, v = torch.zeros_like(p), torch.zeros_like(p)
+    for t, g in enumerate(gradients, 1):
+        m = torch.lerp(m, g, 0.1)
+        v = v + 0.001 * g * g
+        step = m / (1 - 0.9**t) / ((v / (1 - 0.999**t)) ** 0.5 + 1e-8)
+        p = p * (1 - rate * decay) - rate * step
+    return p
+
+
 RIGHT = [
     (checks.clip, lambda gs, c: map(torch.clone, right_clip(gs, c))),
     (checks.clip, lambda gs, c: [g / max(1, norm_of(gs) / c) for g in gs]),
@@ -540,6 +567,9 @@ RIGHT = [
     (checks.whole_split, padded),
 ]
 WRONG = [
+    (checks.adamw, never_forgetting, "v only grows"),
+    (checks.whole_split, slid_by_one, "slides by one token"),
+    (checks.whole_split, each_after_a_full_window, "the windows lie side by side"),
     (
         checks.best,
         lambda *case: loop(*case, clones, clip=each_clipped_by_itself),

@@ -36,7 +36,14 @@ from answers import (
 )
 
 from companion.course import checks
-from companion.course.checks.compare import Mistake, Raises, compare, draw, graded
+from companion.course.checks.compare import (
+    Exercise,
+    Mistake,
+    Raises,
+    compare,
+    draw,
+    graded,
+)
 
 CHAPTERS = (tokens, attention, multi_head, positional_encodings, blocks, training)
 CHAPTERS += (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
@@ -79,6 +86,19 @@ def test_wrong_answers_are_explained(check):
         if not re.search(words, said):
             others[told(answer)] = f"{said!r} is not {words!r}"
     assert len(wrong) >= 3 and not others, others
+
+
+@every_check
+def test_each_mistake_earns_its_own_words(check):
+    if check is checks.cabinet:
+        return  # it has no mistakes: it tells what the tests say
+    others = {}
+    for words, mistake in check.known().mistakes.items():
+        if not isinstance(mistake, Raises):
+            said = said_of(check, mistake) or "passes"
+            if not said.endswith(f": {words}"):
+                others[words] = said
+    assert not others, others
 
 
 def unwritten(*case):
@@ -326,8 +346,9 @@ def test_a_slip_of_the_pen_needs_no_example():
 
 
 def compared(answer, right, *cases, mistakes=None, **how) -> str:
+    exercise = Exercise(right, [*cases], mistakes or {}, "praise", **how)
     with pytest.raises(Mistake) as caught:
-        compare(answer, right, [*cases], mistakes or {}, "name: praise", **how)
+        compare("name", answer, exercise)
     return str(caught.value)
 
 
@@ -389,7 +410,7 @@ STYLES = [
 
 @pytest.mark.parametrize("answer, right", STYLES)
 def test_a_right_answer_in_another_style_passes(answer, right, capsys):
-    compare(answer, right, [(X.clone(),)], {}, "name: praise")
+    compare("name", answer, Exercise(right, [(X.clone(),)], {}, "praise"))
     assert capsys.readouterr().out == "✓ name: praise\n"
 
 
@@ -432,7 +453,7 @@ def test_how_an_answer_is_used_names_what_is_off_and_may_refuse_it():
     said = compared(lambda n: 4, square, (2, 3), use=use)
     assert said == "name: for n = 2, m = 3: at second[0] it gives 4, wanted 9"
     with pytest.raises(Mistake, match="^m is large$"):  # the check itself is wrong
-        compare(square, square, [(2, 4)], {}, "name: praise", use)
+        compare("name", square, Exercise(square, [(2, 4)], {}, "praise", use))
 
 
 def test_drawn_numbers_are_the_same_every_time():
@@ -523,7 +544,7 @@ STUBS = {
 
 @pytest.mark.parametrize("stub", STUBS.values(), ids=STUBS)
 def test_what_its_own_code_leaves_to_write_is_yours_to_write(stub, capsys):
-    compare(stub, square, [(2,)], {}, "name: praise")
+    compare("name", stub, Exercise(square, [(2,)], {}, "praise"))
     assert capsys.readouterr().out == "○ name: yours to write\n"
 
 
@@ -599,7 +620,7 @@ def test_a_moved_seed_and_a_filter_of_warnings_are_undone_without_a_word(capsys)
         return n**2
 
     before = state()
-    compare(answer, square, [(2,), (3,)], {}, "name: praise")
+    compare("name", answer, Exercise(square, [(2,), (3,)], {}, "praise"))
     assert state() == before and capsys.readouterr().out == "✓ name: praise\n"
 
 

@@ -2,143 +2,105 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ...model.attention import causal_mask, softmax
-from .compare import Raises, compare, draw
+from .compare import Exercise, Raises, check, draw
 
 
-def one_query(answer: Callable) -> None:
+@check
+def one_query() -> Exercise:
     """`answer(query, keys, values)`: lists (d), (s d), (s c), and a list (c) comes."""
 
-    def right(query: list, keys: list, values: list) -> list:
-        dots = dot_products(query, keys)
+    def right(
+        query: list,
+        keys: list,
+        values: list,
+        taken: Callable = lambda scores, dots: max(scores),  # away before exp
+    ) -> list:
+        dots = [sum(map(math.prod, zip(query, key, strict=True))) for key in keys]
         scores = [dot / len(query) ** 0.5 for dot in dots]
-        largest = max(scores)
-        terms = [math.exp(score - largest) for score in scores]
-        total = sum(terms)
-        weights = [term / total for term in terms]
-        return averaged(weights, values)
-
-    def dot_products(query: list, keys: list) -> list:
-        return [sum(map(math.prod, zip(query, key, strict=True))) for key in keys]
-
-    def averaged(weights: list, values: list) -> list:
+        terms = [math.exp(score - taken(scores, dots)) for score in scores]
+        weights = [term / sum(terms) for term in terms]
         columns = zip(*values, strict=True)
         return [sum(map(math.prod, zip(weights, c, strict=True))) for c in columns]
 
-    def shifted(scores: list, shift: float, values: list) -> list:
-        """As in `right`, but another number is taken from the scores before exp."""
-        terms = [math.exp(score - shift) for score in scores]
-        total = sum(terms)
-        weights = [term / total for term in terms]
-        return averaged(weights, values)
-
-    # Slips that only plain Python has, where numbers overflow.
-
-    def nothing_taken_away(query: list, keys: list, values: list) -> list:
-        scores = [dot / len(query) ** 0.5 for dot in dot_products(query, keys)]
-        return shifted(scores, 0, values)
-
-    def largest_of_other_numbers(query: list, keys: list, values: list) -> list:
-        dots = dot_products(query, keys)
-        scores = [dot / len(query) ** 0.5 for dot in dots]
-        return shifted(scores, max(dots), values)
-
-    def largest_never_below_zero(query: list, keys: list, values: list) -> list:
-        scores = [dot / len(query) ** 0.5 for dot in dot_products(query, keys)]
-        return shifted(scores, max(0, *scores), values)
-
-    def largest_begins_too_high(query: list, keys: list, values: list) -> list:
-        scores = [dot / len(query) ** 0.5 for dot in dot_products(query, keys)]
-        return shifted(scores, max(-9_999, *scores), values)
-
-    # Tensors show the others in one line.
-
-    def scaled(query: list, keys: list) -> Tensor:
-        """The scores (s), right as they are."""
-        return tensor(keys) @ tensor(query) / len(query) ** 0.5
-
-    def tensor(numbers: list) -> Tensor:
-        return torch.tensor(numbers, dtype=torch.double)
-
-    def output(scores: Tensor, values: list) -> list:
-        return (scores.softmax(0) @ tensor(values)).tolist()
-
-    def no_scale(query: list, keys: list, values: list) -> list:
-        return output(tensor(keys) @ tensor(query), values)
-
-    def scaled_by_d(query: list, keys: list, values: list) -> list:
-        return output(tensor(keys) @ tensor(query) / len(query), values)
-
-    def scaled_by_number_of_keys(query: list, keys: list, values: list) -> list:
-        return output(tensor(keys) @ tensor(query) / len(keys) ** 0.5, values)
-
-    def scaled_by_length_of_values(query: list, keys: list, values: list) -> list:
-        return output(tensor(keys) @ tensor(query) / len(values[0]) ** 0.5, values)
-
-    def cut_off(query: list, keys: list, values: list) -> list:
-        return output(scaled(query, keys).clamp(-60, 60), values)
-
-    def divided_by_largest(query: list, keys: list, values: list) -> list:
-        scores = scaled(query, keys)
-        return output(scores / scores.amax(), values)
-
-    def best_alone(query: list, keys: list, values: list) -> list:
-        scores = scaled(query, keys)
-        return output((scores - scores.amax()) * 1e9, values)
-
-    def overflowing(query: list, keys: list, values: list) -> list:
-        terms = scaled(query, keys).exp()
-        return (terms / terms.sum() @ tensor(values)).tolist()
+    def by_tensors(
+        query: list,
+        keys: list,
+        values: list,
+        scale: Callable = lambda query, keys, values: len(query) ** 0.5,
+        weights: Callable = lambda scores: scores.softmax(0),
+    ) -> list:
+        """The same, where the mistake is one that doesn't need plain Python."""
+        q, k, v = (torch.tensor(x, dtype=torch.double) for x in (query, keys, values))
+        scores = k @ q / scale(query, keys, values)
+        return (weights(scores) @ v).tolist()
 
     def weights_scaled(query: list, keys: list, values: list) -> list:
-        weights = (tensor(keys) @ tensor(query)).softmax(0)
-        return (weights / len(query) ** 0.5 @ tensor(values)).tolist()
-
-    def weights_alone(query: list, keys: list, values: list) -> list:
-        return scaled(query, keys).softmax(0).tolist()
-
-    def keys_averaged(query: list, keys: list, values: list) -> list:
-        return output(scaled(query, keys), keys)
-
-    def no_softmax(query: list, keys: list, values: list) -> list:
-        return (scaled(query, keys) @ tensor(values)).tolist()
-
-    def no_exp(query: list, keys: list, values: list) -> list:
-        scores = scaled(query, keys)
-        return (scores / scores.sum() @ tensor(values)).tolist()
-
-    def not_divided(query: list, keys: list, values: list) -> list:
-        scores = scaled(query, keys)
-        terms = (scores - scores.amax()).exp()
-        return (terms @ tensor(values)).tolist()
+        output = by_tensors(query, keys, values, scale=lambda *_: 1)
+        return [x / len(query) ** 0.5 for x in output]
 
     mistakes = {
-        "inf/inf and 0/0 are NaN: take away the largest score before exp": overflowing,
+        "inf/inf and 0/0 are NaN: take away the largest score before exp": partial(
+            by_tensors, weights=lambda scores: scores.exp() / scores.exp().sum()
+        ),
         "the scores are to be divided by the root, not the weights": weights_scaled,
-        "these are the weights: average the values": weights_alone,
-        "the keys are averaged, not the values": keys_averaged,
-        "softmax is missing": no_softmax,
-        "raise e to the scores before dividing": no_exp,
-        "divide the terms by their sum": not_divided,
-        "no scale: divide the scores by the root of d": no_scale,
-        "the scores are divided by d: take its root": scaled_by_d,
-        "d is not the number of keys": scaled_by_number_of_keys,
-        "d is a query's length, not a value's": scaled_by_length_of_values,
-        "cut off they become equal: take the max away": cut_off,
-        "take the max away, don't divide by it": divided_by_largest,
-        "every key counts, not the best alone": best_alone,
-        "take away the largest score before exp, not 0": nothing_taken_away,
-        "take away the largest of the very numbers that e is raised to": (
-            largest_of_other_numbers
+        "these are the weights: average the values": (
+            lambda query, keys, values: by_tensors(
+                query, keys, torch.eye(len(keys)).tolist()
+            )
+        ),
+        "the keys are averaged, not the values": (
+            lambda query, keys, values: by_tensors(query, keys, keys)
+        ),
+        "softmax is missing": partial(by_tensors, weights=lambda scores: scores),
+        "raise e to the scores before dividing": partial(
+            by_tensors, weights=lambda scores: scores / scores.sum()
+        ),
+        "divide the terms by their sum": partial(
+            by_tensors, weights=lambda scores: (scores - scores.amax()).exp()
+        ),
+        "no scale: divide the scores by the root of d": partial(
+            by_tensors, scale=lambda query, keys, values: 1
+        ),
+        "the scores are divided by d: take its root": partial(
+            by_tensors, scale=lambda query, keys, values: len(query)
+        ),
+        "d is not the number of keys": partial(
+            by_tensors, scale=lambda query, keys, values: len(keys) ** 0.5
+        ),
+        "d is a query's length, not a value's": partial(
+            by_tensors, scale=lambda query, keys, values: len(values[0]) ** 0.5
+        ),
+        "cut off they become equal: take the max away": partial(
+            by_tensors, weights=lambda scores: scores.clamp(-60, 60).softmax(0)
+        ),
+        "take the max away, don't divide by it": partial(
+            by_tensors, weights=lambda scores: (scores / scores.amax()).softmax(0)
+        ),
+        "every key counts, not the best alone": partial(
+            by_tensors,
+            weights=lambda scores: ((scores - scores.amax()) * 1e9).softmax(0),
+        ),
+        # Slips that only plain Python has, where numbers overflow.
+        "take away the largest score before exp, not 0": partial(
+            right, taken=lambda scores, dots: 0
+        ),
+        "take away the largest of the very numbers that e is raised to": partial(
+            right, taken=lambda scores, dots: max(dots)
         ),
         "what is taken away is never below 0, by `abs` or as it begins there: all"
-        " scores may lie below": largest_never_below_zero,
+        " scores may lie below": partial(
+            right, taken=lambda scores, dots: max(0, *scores)
+        ),
         "the largest score begins at a number that all may lie below: begin with the"
-        " first, or with -inf": largest_begins_too_high,
+        " first, or with -inf": partial(
+            right, taken=lambda scores, dots: max(-9_999, *scores)
+        ),
         "before exp take away the largest score, and no other number": Raises(
             ArithmeticError, "math range", "out of range", "float division by"
         ),
@@ -161,136 +123,138 @@ def one_query(answer: Callable) -> None:
     lowest = ([-(2.0**100), 0.0], ties, draw(4, 3).tolist())
 
     cases = [small, mixed, large, apart, below, lowest]
-    praise = "one_query: compare, scale, share out, average"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "compare, scale, share out, average"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def window_attention(answer: Callable) -> None:
+@check
+def window_attention() -> Exercise:
     """`answer(queries, keys, values, width)`: each position sees the last `width`."""
 
-    def right(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return attend(q, k, v, window(q, width))
-
-    def window(q: Tensor, width: int) -> Tensor:
-        """(t s): the right mask."""
-        causal = causal_mask(q.shape[-2])
-        too_far = causal.tril(-width)
-        return causal & ~too_far
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        return softmax(scores(q, k).masked_fill(~mask, -torch.inf)) @ v
-
-    def scores(q: Tensor, k: Tensor) -> Tensor:
+    def scaled(q: Tensor, k: Tensor) -> Tensor:
         return q @ k.mT / q.shape[-1] ** 0.5
 
-    def how_far_back(q: Tensor) -> Tensor:
-        """(t s): how many places before the query the key stands."""
+    def window(back: Tensor, width: int) -> Tensor:
+        """Which keys are seen that stand so far `back`, both (t s)."""
+        return (back >= 0) & (back < width)
+
+    def hidden(scores: Tensor, mask: Tensor) -> Tensor:
+        return softmax(scores.masked_fill(~mask, -torch.inf))
+
+    def right(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        width: int,
+        scores: Callable = scaled,
+        seen: Callable = window,
+        weights: Callable = hidden,
+    ) -> Tensor:
         t = torch.arange(q.shape[-2])
-        return t[:, None] - t
+        mask = seen(t[:, None] - t, width)
+        return weights(scores(q, k), mask) @ v
 
-    # The mask is right, and not what is done with it.
+    def divided(terms: Tensor) -> Tensor:
+        return terms / terms.sum(-1, keepdim=True)
 
-    def hidden_scores_zero(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return softmax(scores(q, k) * window(q, width)) @ v
+    def last(n: int, *tensors: Tensor) -> list[Tensor]:
+        """The last n positions of each."""
+        return [x[..., -n:, :] for x in tensors]
 
-    def minus_hundred(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return softmax(scores(q, k).masked_fill(~window(q, width), -100)) @ v
+    def keys_cropped(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
+        k, v = last(width, k, v)
+        return softmax(scaled(q, k)) @ v
 
-    def minus_ten_thousand(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return softmax(scores(q, k).masked_fill(~window(q, width), -1e4)) @ v
-
-    def minus_a_million(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return softmax(scores(q, k).masked_fill(~window(q, width), -1e6)) @ v
-
-    def overflowing(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        terms = scores(q, k).exp() * window(q, width)
-        return terms / terms.sum(-1, keepdim=True) @ v
-
-    def mask_added(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return softmax(scores(q, k) + window(q, width)) @ v
-
-    def masked_late_and_divided(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        weights = softmax(scores(q, k)) * window(q, width)
-        return weights / weights.sum(-1, keepdim=True) @ v
-
-    def masked_late(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return softmax(scores(q, k)) * window(q, width) @ v
-
-    def window_cut_late(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        future = how_far_back(q) < 0
-        weights = softmax(scores(q, k).masked_fill(future, -torch.inf))
-        return weights * window(q, width) @ v
-
-    def over_queries(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        hidden = scores(q, k).masked_fill(~window(q, width), -torch.inf)
-        return softmax(hidden, -2) @ v
-
-    def no_scale(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return attend(q * q.shape[-1] ** 0.5, k, v, window(q, width))
-
-    # The mask is not right.
-
-    def blocks(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        back = how_far_back(q)
-        place_in_block = torch.arange(len(back))[:, None] % width
-        return attend(q, k, v, (back >= 0) & (back <= place_in_block))
-
-    def both_sides(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return attend(q, k, v, how_far_back(q).abs() < width)
-
-    def centered(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return attend(q, k, v, how_far_back(q).abs() <= width // 2)
-
-    def ahead(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return attend(q, k, v, window(q, width).mT)
-
-    def without_itself(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        back = how_far_back(q)
-        return attend(q, k, v, (back >= 1) & (back <= width))
-
-    def too_wide(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return attend(q, k, v, window(q, width + 1))
-
-    def too_narrow(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return attend(q, k, v, window(q, width - 1))
-
-    def causal_alone(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return attend(q, k, v, how_far_back(q) >= 0)
-
-    def with_future(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return attend(q, k, v, how_far_back(q) < width)
-
-    def upside_down(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return attend(q, k, v, ~window(q, width))
-
-    def nothing_masked(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
-        return softmax(scores(q, k)) @ v
+    def cropped_and_masked(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
+        mask = causal_mask(q.shape[-2])[:, -width:]
+        k, v = last(width, k, v)
+        return hidden(scaled(q, k), mask) @ v
 
     mistakes = {
-        "hidden scores are 0, not -inf": hidden_scores_zero,
-        "leaves weight: use -inf": minus_hundred,
-        "-10,000 is no low score: use -inf": minus_ten_thousand,
-        "-1,000,000 is no low score: use -inf": minus_a_million,
-        "exp overflows, and inf / inf is NaN: take away the largest score first": (
-            overflowing
+        # The mask is right, and not what is done with it.
+        "hidden scores are 0, not -inf": partial(
+            right, weights=lambda scores, mask: softmax(scores * mask)
         ),
-        "True is added as 1, it hides nothing": mask_added,
-        "mask before softmax: 0 divided by 0 is NaN": masked_late_and_divided,
-        "mask before softmax, not after": masked_late,
-        "the window, too, is cut before softmax, not after it": window_cut_late,
-        "softmax over queries, not keys": over_queries,
-        "no scale: divide by root d": no_scale,
-        "blocks of `width`: each query looks back from its own place": blocks,
-        "a position sees later ones, too": both_sides,
-        "half of the window lies ahead": centered,
-        "it looks ahead, not back": ahead,
-        "itself is one of the width": without_itself,
-        "the window is one too wide": too_wide,
-        "the window is one too narrow": too_narrow,
-        "causal, but without a window": causal_alone,
-        "the future is seen: hide it, too": with_future,
-        "upside down: True is what is seen": upside_down,
-        "nothing is masked": nothing_masked,
+        "leaves weight: use -inf": partial(
+            right, weights=lambda scores, mask: softmax(scores.masked_fill(~mask, -100))
+        ),
+        "-10,000 is no low score: use -inf": partial(
+            right, weights=lambda scores, mask: softmax(scores.masked_fill(~mask, -1e4))
+        ),
+        "-1,000,000 is no low score: use -inf": partial(
+            right, weights=lambda scores, mask: softmax(scores.masked_fill(~mask, -1e6))
+        ),
+        "exp overflows, and inf / inf is NaN: take away the largest score first": (
+            partial(right, weights=lambda scores, mask: divided(scores.exp() * mask))
+        ),
+        "True is added as 1, it hides nothing": partial(
+            right, weights=lambda scores, mask: softmax(scores + mask)
+        ),
+        "mask before softmax: 0 divided by 0 is NaN": partial(
+            right, weights=lambda scores, mask: divided(softmax(scores) * mask)
+        ),
+        "mask before softmax, not after": partial(
+            right, weights=lambda scores, mask: softmax(scores) * mask
+        ),
+        "the window, too, is cut before softmax, not after it": partial(
+            right,
+            weights=lambda scores, mask: hidden(scores, causal_mask(len(mask))) * mask,
+        ),
+        "softmax over queries, not keys": partial(
+            right,
+            weights=lambda scores, mask: softmax(
+                scores.masked_fill(~mask, -torch.inf), -2
+            ),
+        ),
+        "no scale: divide by root d": partial(right, scores=lambda q, k: q @ k.mT),
+        # The end of the text stands for every position's window.
+        "the last `width` keys of the text serve everybody: each position has its own"
+        " window": keys_cropped,
+        "only the text's last `width` keys are left: each position has its own window,"
+        " and early ones have no key here, which gives NaN": cropped_and_masked,
+        "only the last `width` positions are left: give every position its own"
+        " window": lambda q, k, v, width: right(*last(width, q, k, v), width),
+        "only the last `width` positions are left, and see each other: give every"
+        " position its own window": (
+            lambda q, k, v, width: keys_cropped(*last(width, q, k, v), width)
+        ),
+        # The mask is not right.
+        "blocks of `width`: each query looks back from its own place": partial(
+            right,
+            seen=lambda back, width: (
+                (back >= 0) & (back <= torch.arange(len(back))[:, None] % width)
+            ),
+        ),
+        "a position sees later ones, too": partial(
+            right, seen=lambda back, width: back.abs() < width
+        ),
+        "half of the window lies ahead": partial(
+            right, seen=lambda back, width: back.abs() <= width // 2
+        ),
+        "it looks ahead, not back": partial(
+            right, seen=lambda back, width: window(-back, width)
+        ),
+        "itself is one of the width": partial(
+            right, seen=lambda back, width: window(back - 1, width)
+        ),
+        "the window is one too wide": partial(
+            right, seen=lambda back, width: window(back, width + 1)
+        ),
+        "the window is one too narrow": partial(
+            right, seen=lambda back, width: window(back, width - 1)
+        ),
+        "causal, but without a window": partial(
+            right, seen=lambda back, width: back >= 0
+        ),
+        "the future is seen: hide it, too": partial(
+            right, seen=lambda back, width: back < width
+        ),
+        "upside down: True is what is seen": partial(
+            right, seen=lambda back, width: ~window(back, width)
+        ),
+        "nothing is masked": partial(
+            right, weights=lambda scores, mask: softmax(scores)
+        ),
     }
 
     def case(size: int, *shape: int, widths: tuple[int, int, int]) -> list:
@@ -304,11 +268,12 @@ def window_attention(answer: Callable) -> None:
         (*case(300, 3, 2, 7, widths=(3, 3, 5)), 1),
         (*case(3000, 3, 2, 7, widths=(3, 3, 5)), 1),
     ]
-    praise = "window_attention: itself and those just before"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "itself and those just before"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def pad_mask(answer: Callable) -> None:
+@check
+def pad_mask() -> Exercise:
     """`answer(lengths, n_keys)`: True at real keys, for scores (b h t s)."""
 
     def right(lengths: Tensor, n_keys: int) -> Tensor:
@@ -342,11 +307,12 @@ def pad_mask(answer: Callable) -> None:
         return mask
 
     cases = [(torch.tensor([3, 0, 5]), 5), (torch.tensor([2, 4]), 7)]
-    praise = "pad_mask: real tokens answer as if there were no filler"
-    compare(answer, right, cases, mistakes, praise, narrow)
+    praise = "real tokens answer as if there were no filler"
+    return Exercise(right, cases, mistakes, praise, narrow)
 
 
-def softmax_gradient(answer: Callable) -> None:
+@check
+def softmax_gradient() -> Exercise:
     """`answer(weights, g)`: the gradient of the scores (t s)."""
 
     def right(weights: Tensor, g: Tensor) -> Tensor:
@@ -389,5 +355,5 @@ def softmax_gradient(answer: Callable) -> None:
         (torch.eye(6)[[2, 5]], draw(2, 6, seed=4)),
         (draw(4, 4, seed=2).softmax(-1), draw(4, 4, seed=3)),
     ]
-    praise = "softmax_gradient: each score gets its part of the blame"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "each score gets its part of the blame"
+    return Exercise(right, cases, mistakes, praise)

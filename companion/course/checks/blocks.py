@@ -1,53 +1,43 @@
 """Checks of chapter 04."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, silu
 
-from .compare import Raises, compare, draw
+from .compare import Exercise, Raises, check, draw
 
 
-def channel_norm(answer: Callable) -> None:
+@check
+def channel_norm() -> Exercise:
     """`answer(x, gain, bias, eps)`: LayerNorm over the channels of x (b c t)."""
 
-    def right(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        difference = x - x.mean(1, keepdim=True)
-        variance = difference.square().mean(1, keepdim=True)
-        return gain[:, None] * difference / (variance + eps).sqrt() + bias[:, None]
+    def mean(x: Tensor, axes: int | tuple[int, ...] = 1) -> Tensor:
+        return x.mean(axes, keepdim=True)
 
-    def centered(x: Tensor) -> Tensor:
-        return x - x.mean(1, keepdim=True)
-
-    def variance_of(x: Tensor) -> Tensor:
-        return centered(x).square().mean(1, keepdim=True)
-
-    def normalized(x: Tensor, axes: int | tuple[int, ...], eps: float) -> Tensor:
-        difference = x - x.mean(axes, keepdim=True)
-        variance = difference.square().mean(axes, keepdim=True)
+    def divided(difference: Tensor, variance: Tensor, eps: float) -> Tensor:
         return difference / (variance + eps).sqrt()
 
     def scaled(z: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
         """What LayerNorm does in the end, with z normalized (b c t)."""
         return gain[:, None] * z + bias[:, None]
 
-    # Over other axes than the channels.
-
-    def over_t(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return scaled(normalized(x, 2, eps), gain, bias)
-
-    def over_batch(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return scaled(normalized(x, 0, eps), gain, bias)
-
-    def over_c_and_t(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return scaled(normalized(x, (1, 2), eps), gain, bias)
-
-    def over_everything(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return scaled(normalized(x, (0, 1, 2), eps), gain, bias)
-
-    def as_in_batch_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return scaled(normalized(x, (0, 2), eps), gain, bias)
+    def right(
+        x: Tensor,
+        gain: Tensor,
+        bias: Tensor,
+        eps: float,
+        axes: int | tuple[int, ...] = 1,
+        center: Callable = mean,
+        variance: Callable = lambda difference, x, axes: mean(difference**2, axes),
+        divided: Callable = divided,
+        scaled: Callable = scaled,
+    ) -> Tensor:
+        difference = x - center(x, axes)
+        normalized = divided(difference, variance(difference, x, axes), eps)
+        return scaled(normalized, gain, bias)
 
     # The channels are brought to the last axis, or should be.
 
@@ -55,63 +45,14 @@ def channel_norm(answer: Callable) -> None:
         b, c, t = x.shape
         return layer_norm(x.reshape(b, t, c), [c], gain, bias, eps).reshape(b, c, t)
 
-    def not_turned_back(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return right(x, gain, bias, eps).mT
-
     def not_turned(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
         return layer_norm(x, [len(gain)], gain, bias, eps)
-
-    # Another mean, variance or root.
-
-    def squares_of_x(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        variance = x.square().mean(1, keepdim=True)
-        return scaled(centered(x) / (variance + eps).sqrt(), gain, bias)
-
-    def sum_of_squares(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        total = centered(x).square().sum(1, keepdim=True)
-        return scaled(centered(x) / (total + eps).sqrt(), gain, bias)
-
-    def by_c_minus_1(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        variance = x.var(1, keepdim=True)
-        return scaled(centered(x) / (variance + eps).sqrt(), gain, bias)
-
-    def eps_outside(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return scaled(centered(x) / (variance_of(x).sqrt() + eps), gain, bias)
-
-    def std_plus_eps(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return scaled(centered(x) / (x.std(1, keepdim=True) + eps), gain, bias)
-
-    def no_eps(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return scaled(centered(x) / variance_of(x).sqrt(), gain, bias)
-
-    def no_root(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return scaled(centered(x) / (variance_of(x) + eps), gain, bias)
-
-    def times_the_root(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return scaled(centered(x) * (variance_of(x) + eps).sqrt(), gain, bias)
-
-    def rms_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        mean_square = x.square().mean(1, keepdim=True)
-        return scaled(x / (mean_square + eps).sqrt(), gain, bias)
-
-    # Another end.
-
-    def no_bias(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return gain[:, None] * normalized(x, 1, eps)
-
-    def no_gain(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return normalized(x, 1, eps) + bias[:, None]
-
-    def neither(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return normalized(x, 1, eps)
-
-    def gain_last(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return gain[:, None] * (normalized(x, 1, eps) + bias[:, None])
 
     # An axis is missing: these stop where the sizes don't happen to fit.
 
     def end_without_axis(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return gain * centered(x) / (variance_of(x) + eps).sqrt() + bias
+        variance = mean((x - mean(x)) ** 2)
+        return gain * (x - mean(x)) / (variance + eps).sqrt() + bias
 
     def means_without_keepdim(
         x: Tensor, gain: Tensor, bias: Tensor, eps: float
@@ -119,96 +60,141 @@ def channel_norm(answer: Callable) -> None:
         root = (x.var(1, unbiased=False) + eps).sqrt()
         return gain[:, None] * (x - x.mean(1)) / root + bias[:, None]
 
-    def both_without_keepdim(
-        x: Tensor, gain: Tensor, bias: Tensor, eps: float
-    ) -> Tensor:
-        difference = x - x.mean(1)
-        variance = difference.square().mean(1)
-        return gain[:, None] * difference / (variance + eps).sqrt() + bias[:, None]
+    def flat_mean(x: Tensor, axis: int) -> Tensor:
+        return x.mean(axis)
 
-    def variances_without_keepdim(
-        x: Tensor, gain: Tensor, bias: Tensor, eps: float
-    ) -> Tensor:
-        variance = centered(x).square().mean(1)
-        return gain[:, None] * centered(x) / (variance + eps).sqrt() + bias[:, None]
+    def flat_variance(difference: Tensor, x: Tensor, axis: int) -> Tensor:
+        return difference.square().mean(axis)
 
     each = "each position has a mean and a variance of its own, over its c features"
     mistakes = {
-        f"this is over t: {each}": over_t,
-        f"this is over the batch: {each}": over_batch,
-        f"this is over c and t: {each}": over_c_and_t,
-        f"this is over everything: {each}": over_everything,
-        f"this is over the batch and t, as in BatchNorm: {each}": as_in_batch_norm,
+        # Over other axes than the channels.
+        f"this is over t: {each}": partial(right, axes=2),
+        f"this is over the batch: {each}": partial(right, axes=0),
+        f"this is over c and t: {each}": partial(right, axes=(1, 2)),
+        f"this is over everything: {each}": partial(right, axes=(0, 1, 2)),
+        f"this is over the batch and t, as in BatchNorm: {each}": partial(
+            right, axes=(0, 2)
+        ),
         "`reshape` does not swap two axes: `.mT` does": reshaped,
-        "c is on the last axis: turn it back": not_turned_back,
-        "the variance is of the differences from the mean, not of x": squares_of_x,
-        "the variance is the mean of the squares, not the sum": sum_of_squares,
-        "`std` and `var` divide by c - 1: here it is by c": by_c_minus_1,
-        "eps is outside the root: it is added to the variance": eps_outside,
-        "two things: `std` is by c - 1, and eps outside": std_plus_eps,
-        "eps is missing or fixed: it is an argument": no_eps,
-        "divide by the root of the variance, not by it": no_root,
-        "divide by the root, don't multiply": times_the_root,
-        "the mean is not taken off: this is RMSNorm with a bias": rms_norm,
-        "the bias is not used": no_bias,
-        "the gain is not used": no_gain,
-        "gain and bias are not used": neither,
-        "the bias gets no gain: it comes last": gain_last,
+        "c is on the last axis: turn it back": lambda *case: right(*case).mT,
+        # Another mean, variance or root.
+        "the variance is of the differences from the mean, not of x": partial(
+            right, variance=lambda difference, x, axes: mean(x**2)
+        ),
+        "the variance is the mean of the squares, not the sum": partial(
+            right, variance=lambda difference, x, axes: x.shape[1] * mean(difference**2)
+        ),
+        "`std` and `var` divide by c - 1: here it is by c": partial(
+            right, variance=lambda difference, x, axes: x.var(1, keepdim=True)
+        ),
+        "eps is outside the root: it is added to the variance": partial(
+            right,
+            divided=lambda difference, variance, eps: (
+                difference / (variance.sqrt() + eps)
+            ),
+        ),
+        "two things: `std` is by c - 1, and eps outside": partial(
+            right,
+            variance=lambda difference, x, axes: x.var(1, keepdim=True),
+            divided=lambda difference, variance, eps: (
+                difference / (variance.sqrt() + eps)
+            ),
+        ),
+        "eps is missing or fixed: it is an argument": partial(
+            right,
+            divided=lambda difference, variance, eps: difference / variance.sqrt(),
+        ),
+        "divide by the root of the variance, not by it": partial(
+            right,
+            divided=lambda difference, variance, eps: difference / (variance + eps),
+        ),
+        "divide by the root, don't multiply": partial(
+            right,
+            divided=lambda difference, variance, eps: (
+                difference * (variance + eps).sqrt()
+            ),
+        ),
+        "the mean is not taken off: this is RMSNorm with a bias": partial(
+            right, center=lambda x, axes: 0
+        ),
+        # Another end.
+        "the bias is not used": partial(
+            right, scaled=lambda z, gain, bias: gain[:, None] * z
+        ),
+        "the gain is not used": partial(
+            right, scaled=lambda z, gain, bias: z + bias[:, None]
+        ),
+        "gain and bias are not used": partial(right, scaled=lambda z, gain, bias: z),
+        "the bias gets no gain: it comes last": partial(
+            right, scaled=lambda z, gain, bias: gain[:, None] * (z + bias[:, None])
+        ),
+        # An axis.
         "`layer_norm` is over the last axis, and c is axis 1: turn x round before and"
         " after": not_turned,
         "gain and bias belong to c, axis 1: give them `[:, None]`": end_without_axis,
         "a position's mean is one number for its c features: give it"
         " `keepdim=True`": means_without_keepdim,
         "a position's mean is one number for its c features, and so is its variance:"
-        " give both `keepdim=True`": both_without_keepdim,
+        " give both `keepdim=True`": partial(
+            right, center=flat_mean, variance=flat_variance
+        ),
         "a position's variance is one number for its c features: give it"
-        " `keepdim=True`": variances_without_keepdim,
+        " `keepdim=True`": partial(right, variance=flat_variance),
     }
 
     def case(b: int, c: int, t: int, eps: float) -> tuple:
         return draw(b, c, t) + 1, draw(c, seed=1), draw(c, seed=2), eps
 
     cases = [case(2, 7, 3, 3), case(3, 8, 6, 2), case(4, 4, 4, 1e-3)]
-    praise = "channel_norm: the features decide what is averaged, not the last axis"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the features decide what is averaged, not the last axis"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def swiglu(answer: Callable) -> None:
+@check
+def swiglu() -> Exercise:
     """`answer(x, up, gate, down)`: (SiLU(x gate) · (x up)) down."""
 
-    def right(x: Tensor, up: Tensor, gate: Tensor, down: Tensor) -> Tensor:
-        return (silu(x @ gate) * (x @ up)) @ down
+    def right(
+        x: Tensor,
+        up: Tensor,
+        gate: Tensor,
+        down: Tensor,
+        activation: Callable = silu,
+        gated: Callable = lambda gate, up, activation: activation(gate) * up,
+    ) -> Tensor:
+        return gated(x @ gate, x @ up, activation) @ down
 
     mistakes = {
-        "this is GELU: SiLU is x times the sigmoid of x": (
-            lambda x, up, gate, down: (gelu(x @ gate) * (x @ up)) @ down
+        "this is GELU: SiLU is x times the sigmoid of x": partial(
+            right, activation=gelu
         ),
-        "this is ReLU: SiLU is x times the sigmoid of x": (
-            lambda x, up, gate, down: (torch.relu(x @ gate) * (x @ up)) @ down
+        "this is ReLU: SiLU is x times the sigmoid of x": partial(
+            right, activation=torch.relu
         ),
-        "this is tanh: SiLU is x times the sigmoid of x": (
-            lambda x, up, gate, down: (torch.tanh(x @ gate) * (x @ up)) @ down
+        "this is tanh: SiLU is x times the sigmoid of x": partial(
+            right, activation=torch.tanh
         ),
-        "this is a sigmoid: SiLU is x times the sigmoid of x": (
-            lambda x, up, gate, down: (torch.sigmoid(x @ gate) * (x @ up)) @ down
+        "this is a sigmoid: SiLU is x times the sigmoid of x": partial(
+            right, activation=torch.sigmoid
         ),
-        "SiLU belongs on the gate, x @ gate": (
-            lambda x, up, gate, down: ((x @ gate) * silu(x @ up)) @ down
+        "SiLU belongs on the gate, x @ gate": partial(
+            right, gated=lambda gate, up, silu: gate * silu(up)
         ),
-        "SiLU belongs on the gate, not on the product": (
-            lambda x, up, gate, down: silu((x @ gate) * (x @ up)) @ down
+        "SiLU belongs on the gate, not on the product": partial(
+            right, gated=lambda gate, up, silu: silu(gate * up)
         ),
-        "SiLU is on both: x @ up stays as it is": (
-            lambda x, up, gate, down: (silu(x @ gate) * silu(x @ up)) @ down
+        "SiLU is on both: x @ up stays as it is": partial(
+            right, gated=lambda gate, up, silu: silu(gate) * silu(up)
         ),
-        "the gate is added: it must be multiplied": (
-            lambda x, up, gate, down: (silu(x @ gate) + x @ up) @ down
+        "the gate is added: it must be multiplied": partial(
+            right, gated=lambda gate, up, silu: silu(gate) + up
         ),
-        "the gate is not used": lambda x, up, gate, down: silu(x @ up) @ down,
-        "the gate has no activation: where is SiLU?": (
-            lambda x, up, gate, down: ((x @ gate) * (x @ up)) @ down
+        "the gate is not used": partial(right, gated=lambda gate, up, silu: silu(up)),
+        "the gate has no activation: where is SiLU?": partial(
+            right, gated=lambda gate, up, silu: gate * up
         ),
-        "x @ up is not used": lambda x, up, gate, down: silu(x @ gate) @ down,
+        "x @ up is not used": partial(right, gated=lambda gate, up, silu: silu(gate)),
         "SiLU is of x @ gate": (
             lambda x, up, gate, down: ((silu(x) @ gate) * (x @ up)) @ down
         ),
@@ -216,9 +202,7 @@ def swiglu(answer: Callable) -> None:
             lambda x, up, gate, down: ((x @ silu(gate)) * (x @ up)) @ down
         ),
         "`@ down` leads back": lambda x, up, gate, down: silu(x @ gate) * (x @ up),
-        "x is not added here: a block does it": (
-            lambda x, up, gate, down: x + right(x, up, gate, down)
-        ),
+        "x is not added here: a block does it": lambda x, *rest: x + right(x, *rest),
         "`F.linear(x, gate)` is x @ gate.T: here matrices are (inputs, outputs)": (
             lambda x, up, gate, down: right(x, up.T, gate.T, down.T)
         ),
@@ -232,85 +216,69 @@ def swiglu(answer: Callable) -> None:
         return x, draw(c, h), draw(c, h, seed=1), draw(h, c, seed=2)
 
     cases = [case(3, 4, 6), case(5, 2, 7), case(4, 5, 5)]
-    praise = "swiglu: a gate that each token sets for itself"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "a gate that each token sets for itself"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def third_block(answer: Callable) -> None:
+@check
+def third_block() -> Exercise:
     """`answer(x, attention, feed_forward, norms)`: x + norm(branch(x)), twice."""
 
+    def added(x: Tensor, branch: Callable, norm: Callable) -> Tensor:
+        return x + norm(branch(x))
+
     def right(
-        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
+        x: Tensor,
+        attention: Callable,
+        feed_forward: Callable,
+        norms: tuple,
+        first: Callable = added,
+        second: Callable = added,
     ) -> Tensor:
-        x = x + norms[0](attention(x))
-        return x + norms[1](feed_forward(x))
+        x = first(x, attention, norms[0])
+        return second(x, feed_forward, norms[1])
 
-    # The norms, or the sub-layers, are mixed up.
-
-    def norms_swapped(
-        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
+    def another_sum(
+        x: Tensor,
+        attention: Callable,
+        feed_forward: Callable,
+        norms: tuple,
+        stream: Callable,
     ) -> Tensor:
-        x = x + norms[1](attention(x))
-        return x + norms[0](feed_forward(x))
-
-    def one_norm(
-        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
-    ) -> Tensor:
-        x = x + norms[0](attention(x))
-        return x + norms[0](feed_forward(x))
-
-    def feed_forward_first(
-        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
-    ) -> Tensor:
-        x = x + norms[0](feed_forward(x))
-        return x + norms[1](attention(x))
-
-    def no_feed_forward(
-        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
-    ) -> Tensor:
-        return x + norms[0](attention(x))
-
-    # The stream between the two is not what it should be.
-
-    def attention_lost(
-        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
-    ) -> Tensor:
-        between = x + norms[0](attention(x))
-        return x + norms[1](feed_forward(between))
-
-    def side_by_side(
-        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
-    ) -> Tensor:
-        return x + norms[0](attention(x)) + norms[1](feed_forward(x))
-
-    def without_x(
-        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
-    ) -> Tensor:
-        added = norms[0](attention(x))
-        return x + added + norms[1](feed_forward(added))
-
-    def without_x_and_lost(
-        x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
-    ) -> Tensor:
-        added = norms[0](attention(x))
-        return x + norms[1](feed_forward(added))
+        """Another sum, `stream(x, y, forward)`, where y is what attention adds."""
+        return stream(x, norms[0](attention(x)), lambda x: norms[1](feed_forward(x)))
 
     mistakes = {
-        "the two norms have changed places": norms_swapped,
-        "both sub-layers go through norms[0]: each has its own": one_norm,
-        "attention comes first": feed_forward_first,
-        "the feed-forward layer is missing": no_feed_forward,
-        "what attention adds is lost": attention_lost,
-        "the feed-forward layer must see what attention has added": side_by_side,
+        # The norms, or the sub-layers, are mixed up.
+        "the two norms have changed places": (
+            lambda x, attend, forward, norms: right(x, attend, forward, norms[::-1])
+        ),
+        "both sub-layers go through norms[0]: each has its own": (
+            lambda x, attend, forward, norms: right(x, attend, forward, norms[:1] * 2)
+        ),
+        "attention comes first": (
+            lambda x, attend, forward, norms: right(x, forward, attend, norms)
+        ),
+        "the feed-forward layer is missing": partial(
+            right, second=lambda x, branch, norm: x
+        ),
+        # The stream between the two is not what it should be.
+        "what attention adds is lost": partial(
+            another_sum, stream=lambda x, y, forward: x + forward(x + y)
+        ),
+        "the feed-forward layer must see what attention has added": partial(
+            another_sum, stream=lambda x, y, forward: x + y + forward(x)
+        ),
         "the feed-forward layer must see the sum, not only what attention"
-        " gives": without_x,
-        "the feed-forward layer must see what attention has added, added to"
-        " x": without_x_and_lost,
+        " gives": partial(another_sum, stream=lambda x, y, forward: x + y + forward(y)),
+        "the feed-forward layer must see what attention has added, added to x": partial(
+            another_sum, stream=lambda x, y, forward: x + forward(y)
+        ),
     }
 
     # One sub-layer or both have the norm, or the sum, in the wrong place.
     branches = {
-        "": lambda x, branch, norm: x + norm(branch(x)),  # right
+        "": added,  # right
         "this is pre-norm: norm what it gives": (
             lambda x, branch, norm: x + branch(norm(x))
         ),
@@ -325,17 +293,6 @@ def third_block(answer: Callable) -> None:
         "what it gives is not added to x": lambda x, branch, norm: norm(branch(x)),
     }
 
-    def block(first: Callable, second: Callable) -> Callable:
-        """A block of two sub-layers, put together by `first` and by `second`."""
-
-        def misplaced(
-            x: Tensor, attention: Callable, feed_forward: Callable, norms: tuple
-        ) -> Tensor:
-            x = first(x, attention, norms[0])
-            return second(x, feed_forward, norms[1])
-
-        return misplaced
-
     for first_words, first in branches.items():
         for second_words, second in branches.items():
             if not first_words and not second_words:
@@ -348,7 +305,7 @@ def third_block(answer: Callable) -> None:
                 words = f"both sub-layers: {first_words}"
             else:
                 words = f"attention: {first_words}; feed-forward: {second_words}"
-            mistakes[words] = block(first, second)
+            mistakes[words] = partial(right, first=first, second=second)
 
     def case(b: int, t: int, c: int) -> tuple:
         def attention(x: Tensor, *_, **__) -> Tensor:
@@ -362,30 +319,33 @@ def third_block(answer: Callable) -> None:
             return 2 * layer_norm(x, [c]) + 2
 
         def second_norm(x: Tensor) -> Tensor:
-            return 3 * layer_norm(x, [c]) + 3
+            return 3 * layer_norm(x, [c]) + 4
 
         x = 5 * draw(b, t, c, seed=2)
         return x, attention, feed_forward, (first_norm, second_norm)
 
     cases = [case(1, 4, 6), case(2, 3, 5)]
-    praise = "third_block: only what is added is normed, the stream stays whole"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "only what is added is normed, the stream stays whole"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def fold(answer: Callable) -> None:
+@check
+def fold() -> Exercise:
     """`answer(gain, bias, weight, offset)`: the norm's gain and bias, merged."""
 
     def right(
-        gain: Tensor, bias: Tensor, weight: Tensor, offset: Tensor
+        gain: Tensor,
+        bias: Tensor,
+        weight: Tensor,
+        offset: Tensor,
+        new_weight: Callable = lambda gain, weight: weight * gain,
+        new_offset: Callable = lambda gain, bias, weight, offset: (
+            offset + weight @ bias
+        ),
     ) -> tuple[Tensor, Tensor]:
-        return weight * gain, offset + weight @ bias
+        return new_weight(gain, weight), new_offset(gain, bias, weight, offset)
 
-    def other_order(
-        gain: Tensor, bias: Tensor, weight: Tensor, offset: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        return offset + weight @ bias, weight * gain
-
-    mistakes = {"the order is weight, offset": other_order}
+    mistakes = {"the order is weight, offset": lambda *case: right(*case)[::-1]}
 
     # The new weight, the new offset or both are wrong.
     weights = {
@@ -426,16 +386,6 @@ def fold(answer: Callable) -> None:
         ),
     }
 
-    def folded(new_weight: Callable, new_offset: Callable) -> Callable:
-        """A function that makes weight and offset by two of these."""
-
-        def wrong(
-            gain: Tensor, bias: Tensor, weight: Tensor, offset: Tensor
-        ) -> tuple[Tensor, Tensor]:
-            return new_weight(gain, weight), new_offset(gain, bias, weight, offset)
-
-        return wrong
-
     for weight_words, new_weight in weights.items():
         for offset_words, new_offset in offsets.items():
             if not weight_words and not offset_words:
@@ -444,7 +394,9 @@ def fold(answer: Callable) -> None:
                 words = weight_words or offset_words
             else:
                 words = f"{weight_words}; {offset_words}"
-            mistakes[words] = folded(new_weight, new_offset)
+            mistakes[words] = partial(
+                right, new_weight=new_weight, new_offset=new_offset
+            )
 
     # An error in the case of (3, 8) alone.
     mistakes["right for square weights only"] = Raises(
@@ -455,5 +407,5 @@ def fold(answer: Callable) -> None:
         return draw(c), draw(c, seed=1), draw(rows, c, seed=2), draw(rows, seed=3)
 
     cases = [case(7, 7), case(8, 8), case(3, 8)]
-    praise = "fold: the norm's gain and bias cost nothing any more"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the norm's gain and bias cost nothing any more"
+    return Exercise(right, cases, mistakes, praise)

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from numbers import Integral, Real
@@ -120,59 +121,80 @@ def call(function: Callable, *case: object) -> object:
     return function(*case)
 
 
-def compare(
-    answer: Callable,
-    right: Callable,
-    cases: list[tuple],
-    mistakes: dict[str, Callable | Raises],
-    praise: str,
-    use: Callable = call,
-) -> None:
-    """Compares `answer` with `right` on every case; explains it by one of `mistakes`.
+@dataclass(frozen=True)
+class Exercise:
+    """What a check knows: the right way, cases, likely mistakes, and what praises.
 
     `mistakes` maps words for the learner to what they explain: a function that makes
     the mistake, so it gives what the answer gives on every case, or stops where that
     stops; or a `Raises`, the error in which the answer ends. They are tried in order;
-    the first that fits is said. Any other wrong answer gets the input, the first place
-    that differs, and both values.
+    the first that fits is said. Most are the right way with one part changed.
 
     `use(function, *case)` gives what is compared, by default what the function gives;
-    it may raise a Mistake. An answer whose own code raises NotImplementedError is still
-    to be written. Raises Mistake; prints one line if the answer is right, or if it is
-    still to be written.
+    it may raise a Mistake.
     """
-    name = praise.partition(":")[0]
+
+    right: Callable
+    cases: list[tuple]
+    mistakes: dict[str, Callable | Raises]
+    praise: str
+    use: Callable = call
+
+
+def check(known: Callable[[], Exercise]) -> Callable[[Callable], None]:
+    """Makes a check of what gives an exercise; called with an answer, it compares.
+
+    The exercise stays at hand: `CHECK.known()`.
+    """
+
+    def compared(answer: Callable) -> None:
+        compare(known.__name__, answer, known())
+
+    # Not by `wraps`: its parameters are those of a check.
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(compared, name, getattr(known, name))
+    compared.known = known
+    return compared
+
+
+def compare(name: str, answer: Callable, exercise: Exercise) -> None:
+    """Compares an answer on every case; explains a wrong one by a mistake.
+
+    Any other wrong answer gets the input, the first place that differs, and both
+    values. An answer whose own code raises NotImplementedError is still to be written.
+    Raises Mistake; prints one line if the answer is right, or if it is still to be
+    written.
+    """
     if not callable(answer):
         raise Mistake(f"{name}: give the function itself, not {describe(answer)}")
 
     # Gradients are there also where a notebook has switched them off.
     with torch.enable_grad():
         try:
-            outcomes = [run_answer(use, answer, case) for case in cases]
+            outcomes = [run_answer(exercise.use, answer, x) for x in exercise.cases]
         except NotImplementedError:
             if GRADED.get():
                 raise Mistake(f"{name}: yours to write") from None
             print(f"○ {name}: yours to write")
             return
 
-        outcomes, faults = judge_outcomes(outcomes, right, cases, use)
+        outcomes, faults = judge_outcomes(exercise, outcomes)
         if not any(faults):
-            print(f"✓ {praise}")
+            print(f"✓ {name}: {exercise.praise}")
             return
-        words = explanation(use, cases, mistakes, outcomes, faults)
+        words = explanation(exercise, outcomes, faults)
 
     # No mistake explains it: say what is off, and for which input if that helps.
     if not words:
         i = next(i for i, fault in enumerate(faults) if fault)
         words = faults[i]
         if i > 0 or getattr(outcomes[i], "has_example", True):
-            words = f"for {inputs(use, answer, cases[i])}: {words}"
+            shown = inputs(exercise.use, answer, exercise.cases[i])
+            words = f"for {shown}: {words}"
     raise Mistake(f"{name}: {words}")
 
 
-def judge_outcomes(
-    outcomes: list, right: Callable, cases: list[tuple], use: Callable
-) -> tuple[list, list[str | None]]:
+def judge_outcomes(exercise: Exercise, outcomes: list) -> tuple[list, list[str | None]]:
     """Compares all outcomes with the right ones. Returns them, and their faults.
 
     A fault says in words what is wrong, or is None. A result that the check could not
@@ -180,10 +202,10 @@ def judge_outcomes(
     """
     judged_outcomes = []
     faults = []
-    for result, case in zip(outcomes, cases, strict=True):
+    for result, case in zip(outcomes, exercise.cases, strict=True):
         right_results = []
-        recording = recorded(right, right_results)
-        expected = listed(use(recording, *copy.deepcopy(case)))
+        recording = recorded(exercise.right, right_results)
+        expected = listed(exercise.use(recording, *copy.deepcopy(case)))
         if isinstance(result, Unusable):
             result = Mistake(f"{result}, wanted {describe(right_results[0])}")
         judged_outcomes.append(result)
@@ -292,11 +314,7 @@ def unwritten(error: BaseException, function: Callable) -> bool:
 
 
 def explanation(
-    use: Callable,
-    cases: list[tuple],
-    mistakes: dict[str, Callable | Raises],
-    outcomes: list,
-    faults: list[str | None],
+    exercise: Exercise, outcomes: list, faults: list[str | None]
 ) -> str | None:
     """The words of the mistake that explains all outcomes, or None.
 
@@ -307,12 +325,12 @@ def explanation(
     if stopped and first.explains_itself():
         return None
 
-    for words, mistake in mistakes.items():
+    for words, mistake in exercise.mistakes.items():
         if isinstance(mistake, Raises):
             wrong = [x for x, fault in zip(outcomes, faults, strict=True) if fault]
             fits = all(mistake.explains(x) for x in wrong)
         else:
-            results = (run_answer(use, mistake, case) for case in cases)
+            results = (run_answer(exercise.use, mistake, x) for x in exercise.cases)
             fits = mistake_fits(outcomes, results, faults)
         if fits:
             return f"{first}: {words}" if stopped else words

@@ -1,6 +1,7 @@
 """Checks of chapter 08."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -13,65 +14,47 @@ from ...model.attention import (
     attention_weights,
     padding_mask,
 )
-from .compare import Mistake, Raises, compare, difference, draw
+from .compare import Exercise, Mistake, Raises, check, difference, draw
 from .watch import Watch
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul")  # of matrices
 
 
-def shifted(answer: Callable) -> None:
+@check
+def shifted() -> Exercise:
     """`answer(answers, begin)`: what the decoder reads, from what it is to write."""
 
+    def column(answers: Tensor, begin: int) -> Tensor:
+        """`begin` for each sequence, (b 1)."""
+        return torch.full_like(answers[:, :1], begin)
+
     def right(answers: Tensor, begin: int) -> Tensor:
-        first = torch.full_like(answers[:, :1], begin)
-        return torch.cat([first, answers[:, :-1]], 1)
-
-    def not_shifted(answers: Tensor, begin: int) -> Tensor:
-        return answers
-
-    def come_round(answers: Tensor, begin: int) -> Tensor:
-        return answers.roll(1, 1)
-
-    def too_long(answers: Tensor, begin: int) -> Tensor:
-        first = torch.full_like(answers[:, :1], begin)
-        return torch.cat([first, answers], 1)
-
-    def wrong_way(answers: Tensor, begin: int) -> Tensor:
-        last = torch.full_like(answers[:, :1], begin)
-        return torch.cat([answers[:, 1:], last], 1)
-
-    def begin_at_the_end(answers: Tensor, begin: int) -> Tensor:
-        last = torch.full_like(answers[:, :1], begin)
-        return torch.cat([answers[:, :-1], last], 1)
-
-    def overwritten_first(answers: Tensor, begin: int) -> Tensor:
-        result = answers.clone()
-        for i in range(1, result.shape[1]):
-            result[:, i] = result[:, i - 1]
-        result[:, 0] = begin
-        return result
-
-    def first_lost(answers: Tensor, begin: int) -> Tensor:
-        result = answers.clone()
-        result[:, 0] = begin
-        return result
-
-    def sequences_shifted(answers: Tensor, begin: int) -> Tensor:
-        first = torch.full_like(answers[:1], begin)
-        return torch.cat([first, answers[:-1]])
+        return torch.cat([column(answers, begin), answers[:, :-1]], 1)
 
     shorter = torch.tensor([[4, 7, 5, 1], [6, 6, 2, 1]])
     longer = torch.tensor([[5, 2, 9, 2, 8, 1], [7, 3, 3, 9, 6, 1], [2] * 6])
     cases = [(shorter, 3), (longer, 4)]
     mistakes = {
-        "nothing is shifted: the decoder reads the answer": not_shifted,
-        "the last token has come round to the front": come_round,
-        "one token too many: after the last nothing is written": too_long,
-        "shifted the wrong way: it reads what comes after": wrong_way,
-        "`begin` stands at the end": begin_at_the_end,
-        "overwritten before it is copied": overwritten_first,
-        "the first token is lost": first_lost,
-        "sequences are shifted, not their tokens: t is axis 1": sequences_shifted,
+        "nothing is shifted: the decoder reads the answer": lambda y, begin: y,
+        "the last token has come round to the front": lambda y, begin: y.roll(1, 1),
+        "one token too many: after the last nothing is written": (
+            lambda y, begin: torch.cat([column(y, begin), y], 1)
+        ),
+        "shifted the wrong way: it reads what comes after": (
+            lambda y, begin: torch.cat([y[:, 1:], column(y, begin)], 1)
+        ),
+        "`begin` stands at the end": (
+            lambda y, begin: torch.cat([y[:, :-1], column(y, begin)], 1)
+        ),
+        "overwritten before it is copied": (
+            lambda y, begin: right(y[:, :1].expand_as(y), begin)
+        ),
+        "the first token is lost": (
+            lambda y, begin: torch.cat([column(y, begin), y[:, 1:]], 1)
+        ),
+        "sequences are shifted, not their tokens: t is axis 1": (
+            lambda y, begin: right(y.mT, begin).mT
+        ),
         "as a column `begin` has the shape (b 1), a row for each sequence": Raises(
             RuntimeError, "except in dimension 1. Expected size 1 but got size"
         ),
@@ -85,166 +68,78 @@ def shifted(answer: Callable) -> None:
             IndexError, "[-1, 0], but got 1"
         ),
     }
-    praise = "shifted: each position reads all that comes before its answer"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "each position reads all that comes before its answer"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def soft_targets(answer: Callable) -> None:
+@check
+def soft_targets() -> Exercise:
     """`answer(targets, d_vocab, smoothing)`: the probabilities of label smoothing."""
 
-    def right(targets: Tensor, d_vocab: int, smoothing: float) -> Tensor:
-        hard = F.one_hot(targets, d_vocab)
-        return (1 - smoothing) * hard + smoothing / d_vocab
-
-    def filled(
-        targets: Tensor, d_vocab: int, *, target: float, others: float
+    def right(
+        targets: Tensor,
+        d_vocab: int,
+        smoothing: float,
+        own: Callable = lambda s, v: 1 - s + s / v,
+        others: Callable = lambda s, v: s / v,
     ) -> Tensor:
-        """Rows (... v) with one probability for the target and one for each other."""
-        hard = F.one_hot(targets, d_vocab)
-        return torch.where(hard > 0, target, others)
-
-    def not_smoothed(targets: Tensor, d_vocab: int, smoothing: float) -> Tensor:
-        return F.one_hot(targets, d_vocab).float()
-
-    def wrong_tokens_alone(targets: Tensor, d_vocab: int, smoothing: float) -> Tensor:
-        share = smoothing / (d_vocab - 1)
-        return filled(targets, d_vocab, target=1 - smoothing, others=share)
-
-    def no_share_for_the_target(
-        targets: Tensor, d_vocab: int, smoothing: float
-    ) -> Tensor:
-        share = smoothing / d_vocab
-        return filled(targets, d_vocab, target=1 - smoothing, others=share)
-
-    def not_taken_away(targets: Tensor, d_vocab: int, smoothing: float) -> Tensor:
-        share = smoothing / d_vocab
-        return filled(targets, d_vocab, target=1 + share, others=share)
-
-    def not_divided(targets: Tensor, d_vocab: int, smoothing: float) -> Tensor:
-        hard = F.one_hot(targets, d_vocab)
-        return (1 - smoothing) * hard + smoothing
-
-    def by_v_and_v_minus_1(targets: Tensor, d_vocab: int, smoothing: float) -> Tensor:
-        own = 1 - smoothing + smoothing / d_vocab
-        share = smoothing / (d_vocab - 1)
-        return filled(targets, d_vocab, target=own, others=share)
-
-    def no_share_for_others(targets: Tensor, d_vocab: int, smoothing: float) -> Tensor:
-        return (1 - smoothing) * F.one_hot(targets, d_vocab)
-
-    def the_rest_shared(targets: Tensor, d_vocab: int, smoothing: float) -> Tensor:
-        return right(targets, d_vocab, 1 - smoothing)
-
-    def the_papers(targets: Tensor, d_vocab: int, smoothing: float) -> Tensor:
-        return right(targets, d_vocab, 0.1)
+        is_target = F.one_hot(targets, d_vocab) > 0
+        probability = own(smoothing, d_vocab)
+        return torch.where(is_target, probability, others(smoothing, d_vocab))
 
     wide = torch.tensor([[0, 2, 4], [1, 1, 3]])
     long = torch.tensor([[5, 0], [2, 2], [7, 1], [3, 6]])
     cases = [(wide, 6, 0.1), (long, 10, 0.3)]
     mistakes = {
-        "nothing is smoothed: spread a share over all": not_smoothed,
+        "nothing is smoothed: spread a share over all": partial(
+            right, own=lambda s, v: 1.0, others=lambda s, v: 0.0
+        ),
         "the share goes to the wrong tokens alone: here the right one gets its part of"
-        " it too": wrong_tokens_alone,
-        "a row's sum is below 1: the right token gets its part too": (
-            no_share_for_the_target
+        " it too": partial(
+            right, own=lambda s, v: 1 - s, others=lambda s, v: s / (v - 1)
         ),
-        "a row's sum is above 1: what is spread must be taken away": not_taken_away,
-        "a row's sum is above 1: the share is divided among all": not_divided,
-        "a row's sum is above 1: by V and by V - 1": by_v_and_v_minus_1,
-        "a row's sum is below 1: the other tokens get their shares too": (
-            no_share_for_others
+        "a row's sum is below 1: the right token gets its part too": partial(
+            right, own=lambda s, v: 1 - s
         ),
-        "1 - smoothing is shared out": the_rest_shared,
-        "0.1 is the paper's: take `smoothing`": the_papers,
+        "a row's sum is above 1: what is spread must be taken away": partial(
+            right, own=lambda s, v: 1 + s / v
+        ),
+        "a row's sum is above 1: the share is divided among all": partial(
+            right, own=lambda s, v: 1.0, others=lambda s, v: s
+        ),
+        "a row's sum is above 1: by V and by V - 1": partial(
+            right, others=lambda s, v: s / (v - 1)
+        ),
+        "a row's sum is below 1: the other tokens get their shares too": partial(
+            right, own=lambda s, v: 1 - s, others=lambda s, v: 0.0
+        ),
+        "1 - smoothing is shared out": lambda y, v, s: right(y, v, 1 - s),
+        "0.1 is the paper's: take `smoothing`": lambda y, v, s: right(y, v, 0.1),
     }
-    praise = "soft_targets: every token gets a share of each target"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "every token gets a share of each target"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def padded_loss(answer: Callable) -> None:
+@check
+def padded_loss() -> Exercise:
     """`answer(logits, targets, lengths)`: the mean loss of the real tokens."""
 
-    def right(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        real = torch.arange(targets.shape[1]) < lengths[:, None]
-        losses = F.cross_entropy(logits.mT, targets, reduction="none")
-        return (losses * real).sum() / real.sum()
-
-    # What the mistakes share.
-
-    def is_real(targets: Tensor, lengths: Tensor) -> Tensor:
-        """Which tokens (b t) are no padding."""
-        return torch.arange(targets.shape[1]) < lengths[:, None]
-
-    def all_losses(logits: Tensor, targets: Tensor) -> Tensor:
-        """Of every token (b t), padding included."""
+    def each(logits: Tensor, targets: Tensor, real: Tensor) -> Tensor:
+        """The loss of every token (b t), padding included."""
         return F.cross_entropy(logits.mT, targets, reduction="none")
 
-    def real_losses(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        """Those of the real tokens (b t), and 0 for padding."""
-        return all_losses(logits, targets) * is_real(targets, lengths)
+    def right(
+        logits: Tensor,
+        targets: Tensor,
+        lengths: Tensor,
+        losses: Callable = each,
+        mean: Callable = lambda losses, real: (losses * real).sum() / real.sum(),
+    ) -> Tensor:
+        real = torch.arange(targets.shape[1]) < lengths[:, None]
+        return mean(losses(logits, targets, real), real)
 
-    # Mistakes with what is added up, and by what it is divided.
-
-    def padding_counts(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        return all_losses(logits, targets).mean()
-
-    def divided_by_all(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        return real_losses(logits, targets, lengths).mean()
-
-    def mean_of_means(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        means = real_losses(logits, targets, lengths).sum(1) / lengths
-        return means.mean()
-
-    def sum_of_all(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        return real_losses(logits, targets, lengths).sum()
-
-    def by_sequences(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        return real_losses(logits, targets, lengths).sum() / len(lengths)
-
-    def without_the_sign(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        return -right(logits, targets, lengths)
-
-    def padding_alone(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        padding = ~is_real(targets, lengths)
-        return all_losses(logits, targets)[padding].mean()
-
-    def padding_in_the_sum(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        return all_losses(logits, targets).sum() / lengths.sum()
-
-    def cut_at_the_longest(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        longest = max(lengths)
-        return all_losses(logits, targets)[:, :longest].mean()
-
-    def only_what_costs(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        losses = real_losses(logits, targets, lengths)
-        return losses.sum() / (losses != 0).sum()
-
-    # Mistakes with how padding is left out.
-
-    def targets_of_0(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        real = is_real(targets, lengths)
-        return F.cross_entropy(logits.mT, targets * real)
-
-    def logits_of_0(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        real = is_real(targets, lengths)
-        return F.cross_entropy((logits * real[..., None]).mT, targets)
-
-    def every_0_left_out(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        return F.cross_entropy(logits.mT, targets, ignore_index=0)
-
-    def logits_of_minus_inf(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        padding = ~is_real(targets, lengths)
-        hidden = logits.masked_fill(padding[..., None], -torch.inf)
-        return F.cross_entropy(hidden.mT, targets)
-
-    def one_too_many(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        return right(logits, targets, lengths + 1)
-
-    def one_too_few(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        return right(logits, targets, lengths - 1)
-
-    def cut_off(logits: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-        return right(logits, targets, lengths).detach()
+    def of_all(losses: Tensor, real: Tensor) -> Tensor:
+        return losses.mean()
 
     def trained(
         answer: Callable, logits: Tensor, targets: Tensor, lengths: Tensor
@@ -275,81 +170,94 @@ def padded_loss(answer: Callable) -> None:
         (more_logits, more_targets, torch.tensor([4, 5, 1])),
     ]
     mistakes = {
-        "the padding counts too: leave it out": padding_counts,
-        "divided by all tokens, padding included": divided_by_all,
-        "a mean of means: count tokens": mean_of_means,
-        "this is the sum: the mean is asked for": sum_of_all,
-        "divided by sequences: count tokens": by_sequences,
-        "the sign: it is -log": without_the_sign,
-        "only the padding counts": padding_alone,
-        "the padding costs still": padding_in_the_sum,
-        "cut at the longest: not enough": cut_at_the_longest,
-        "a real token may cost 0": only_what_costs,
-        "targets set to 0 are targets still: the loss must leave them out": (
-            targets_of_0
+        # What is added up, and by what it is divided.
+        "the padding counts too: leave it out": partial(right, mean=of_all),
+        "divided by all tokens, padding included": partial(
+            right, mean=lambda losses, real: (losses * real).mean()
         ),
-        "logits set to 0 cost ln V still: leave out the loss": logits_of_0,
+        "a mean of means: count tokens": partial(
+            right,
+            mean=lambda losses, real: ((losses * real).sum(1) / real.sum(1)).mean(),
+        ),
+        "this is the sum: the mean is asked for": partial(
+            right, mean=lambda losses, real: (losses * real).sum()
+        ),
+        "divided by sequences: count tokens": partial(
+            right, mean=lambda losses, real: (losses * real).sum() / len(real)
+        ),
+        "the sign: it is -log": lambda *case: -right(*case),
+        "only the padding counts": partial(
+            right, mean=lambda losses, real: losses[~real].mean()
+        ),
+        "the padding costs still": partial(
+            right, mean=lambda losses, real: losses.sum() / real.sum()
+        ),
+        "cut at the longest: not enough": partial(
+            right, mean=lambda losses, real: losses[:, : real.sum(1).max()].mean()
+        ),
+        "a real token may cost 0": partial(
+            right,
+            mean=lambda losses, real: (
+                (losses * real).sum() / (losses * real).count_nonzero()
+            ),
+        ),
+        # How padding is left out.
+        "targets set to 0 are targets still: the loss must leave them out": partial(
+            right, losses=lambda z, y, real: each(z, y * real, real), mean=of_all
+        ),
+        "logits set to 0 cost ln V still: leave out the loss": partial(
+            right,
+            losses=lambda z, y, real: each(z * real[..., None], y, real),
+            mean=of_all,
+        ),
         "every token 0 is left out: a real one may be 0, only `lengths` says": (
-            every_0_left_out
+            lambda z, y, lengths: F.cross_entropy(z.mT, y, ignore_index=0)
         ),
-        "nan: leave out losses, not logits": logits_of_minus_inf,
-        "one token too many: length 2 means 0 and 1": one_too_many,
-        "one token too few: length 2 means 0 and 1": one_too_few,
-        "no gradient leads back to the logits: give the tensor, no number": cut_off,
+        "nan: leave out losses, not logits": partial(
+            right,
+            losses=lambda z, y, real: each(
+                z.masked_fill(~real[..., None], -torch.inf), y, real
+            ),
+            mean=of_all,
+        ),
+        "one token too many: length 2 means 0 and 1": (
+            lambda z, y, lengths: right(z, y, lengths + 1)
+        ),
+        "one token too few: length 2 means 0 and 1": (
+            lambda z, y, lengths: right(z, y, lengths - 1)
+        ),
+        "no gradient leads back to the logits: give the tensor, no number": (
+            lambda *case: right(*case).detach()
+        ),
     }
-    praise = "padded_loss: filling costs nothing"
-    compare(answer, right, cases, mistakes, praise, trained)
+    praise = "filling costs nothing"
+    return Exercise(right, cases, mistakes, praise, trained)
 
 
-def read_once(answer: Callable) -> None:
+@check
+def read_once() -> Exercise:
     """`answer(layer, x, real)`: `look`, with the keys and values of x made once."""
 
-    def right(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
-        def heads(features: Tensor) -> Tensor:
-            return features.unflatten(-1, (layer.n_heads, -1)).transpose(1, 2)
+    def cut(layer: MultiHeadAttention, features: Tensor) -> Tensor:
+        return rearrange(features, "b t (h d) -> b h t d", h=layer.n_heads)
 
-        keys = heads(layer.to_keys(x))
-        values = heads(layer.to_values(x))
-
-        def look(y: Tensor) -> Tensor:
-            mixed = attention(heads(layer.to_queries(y)), keys, values, real)
-            return layer.to_output(mixed.transpose(1, 2).flatten(2))
-
-        return look
-
-    # What the mistakes share: heads (b h t d), cut and joined as they should be.
-
-    def queries_of(layer: MultiHeadAttention, y: Tensor) -> Tensor:
-        return rearrange(layer.to_queries(y), "b t (h d) -> b h t d", h=layer.n_heads)
-
-    def keys_of(layer: MultiHeadAttention, x: Tensor) -> Tensor:
-        return rearrange(layer.to_keys(x), "b s (h d) -> b h s d", h=layer.n_heads)
-
-    def values_of(layer: MultiHeadAttention, x: Tensor) -> Tensor:
-        return rearrange(layer.to_values(x), "b s (h d) -> b h s d", h=layer.n_heads)
-
-    def output_of(layer: MultiHeadAttention, mixed: Tensor) -> Tensor:
+    def joined(layer: MultiHeadAttention, mixed: Tensor) -> Tensor:
         return layer.to_output(rearrange(mixed, "b h t d -> b t (h d)"))
 
-    # Mistakes with the source: who asks, and what is made when.
-
-    def made_anew(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
-        def look(y: Tensor) -> Tensor:
-            return layer(y, x, mask=real)
-
-        return look
-
-    def target_asks_itself(
-        layer: MultiHeadAttention, x: Tensor, real: Tensor
+    def right(
+        layer: MultiHeadAttention,
+        x: Tensor,
+        real: Tensor,
+        cut: Callable = cut,
+        attend: Callable = attention,
+        joined: Callable = joined,
     ) -> Callable:
-        def look(y: Tensor) -> Tensor:
-            return layer(y)
+        keys = cut(layer, layer.to_keys(x))
+        values = cut(layer, layer.to_values(x))
 
-        return look
-
-    def source_asks(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
         def look(y: Tensor) -> Tensor:
-            return layer(x, y)
+            queries = cut(layer, layer.to_queries(y))
+            return joined(layer, attend(queries, keys, values, real))
 
         return look
 
@@ -360,116 +268,8 @@ def read_once(answer: Callable) -> None:
 
         return look
 
-    # Mistakes with what goes into the attention.
-
-    def padding_seen(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
-        keys = keys_of(layer, x)
-        values = values_of(layer, x)
-
-        def look(y: Tensor) -> Tensor:
-            return output_of(layer, attention(queries_of(layer, y), keys, values))
-
-        return look
-
-    def changed_places(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
-        keys = keys_of(layer, x)
-        values = values_of(layer, x)
-
-        def look(y: Tensor) -> Tensor:
-            mixed = attention(queries_of(layer, y), values, keys, real)
-            return output_of(layer, mixed)
-
-        return look
-
-    def keys_as_values(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
-        keys = keys_of(layer, x)
-
-        def look(y: Tensor) -> Tensor:
-            mixed = attention(queries_of(layer, y), keys, keys, real)
-            return output_of(layer, mixed)
-
-        return look
-
-    def upside_down(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
-        keys = keys_of(layer, x)
-        values = values_of(layer, x)
-
-        def look(y: Tensor) -> Tensor:
-            mixed = attention(queries_of(layer, y), keys, values, ~real)
-            return output_of(layer, mixed)
-
-        return look
-
-    def masked_late(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
-        keys = keys_of(layer, x)
-        values = values_of(layer, x)
-
-        def look(y: Tensor) -> Tensor:
-            weights = attention_weights(queries_of(layer, y), keys)
-            return output_of(layer, (weights * real) @ values)
-
-        return look
-
-    def not_scaled(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
-        keys = keys_of(layer, x)
-        values = values_of(layer, x)
-
-        def look(y: Tensor) -> Tensor:
-            queries = queries_of(layer, y)
-            scores = queries @ keys.mT
-            weights = scores.masked_fill(~real, -torch.inf).softmax(-1)
-            return output_of(layer, weights @ values)
-
-        return look
-
-    # Mistakes with the heads.
-
-    def no_output_matrix(
-        layer: MultiHeadAttention, x: Tensor, real: Tensor
-    ) -> Callable:
-        keys = keys_of(layer, x)
-        values = values_of(layer, x)
-
-        def look(y: Tensor) -> Tensor:
-            mixed = attention(queries_of(layer, y), keys, values, real)
-            return rearrange(mixed, "b h t d -> b t (h d)")
-
-        return look
-
-    def cut_by_features(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
-        def heads(features: Tensor) -> Tensor:
-            return rearrange(features, "b t (d h) -> b h t d", h=layer.n_heads)
-
-        keys = heads(layer.to_keys(x))
-        values = heads(layer.to_values(x))
-
-        def look(y: Tensor) -> Tensor:
-            mixed = attention(heads(layer.to_queries(y)), keys, values, real)
-            return output_of(layer, mixed)
-
-        return look
-
-    def joined_by_features(
-        layer: MultiHeadAttention, x: Tensor, real: Tensor
-    ) -> Callable:
-        keys = keys_of(layer, x)
-        values = values_of(layer, x)
-
-        def look(y: Tensor) -> Tensor:
-            mixed = attention(queries_of(layer, y), keys, values, real)
-            return layer.to_output(rearrange(mixed, "b h t d -> b t (d h)"))
-
-        return look
-
-    def heads_not_cut(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
-        keys = layer.to_keys(x)[:, None]
-        values = layer.to_values(x)[:, None]
-
-        def look(y: Tensor) -> Tensor:
-            mixed = attention(layer.to_queries(y)[:, None], keys, values, real)
-            return layer.to_output(mixed[:, 0])
-
-        return look
+    def not_scaled(q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
+        return (q @ k.mT).masked_fill(~real, -torch.inf).softmax(-1) @ v
 
     # How an answer is looked at.
 
@@ -518,22 +318,53 @@ def read_once(answer: Callable) -> None:
         (draw(3, 8, 14), many, draw(3, 5, 14, seed=1)),
     ]
     mistakes = {
-        "keys or values are made anew at each look": made_anew,
-        "the target asks itself: keys and values come from x": target_asks_itself,
-        "the source asks here: queries come from y": source_asks,
-        "the padding is seen: the attention needs `real`": padding_seen,
-        "keys and values changed places": changed_places,
-        "keys are given as values too": keys_as_values,
-        "upside down: True is seen": upside_down,
-        "mask before softmax: the weights no longer sum to 1": masked_late,
-        "the target's keys are appended: only the source answers": target_appended,
-        "not divided by √d": not_scaled,
-        "the output matrix is missing": no_output_matrix,
-        "cut feature by feature: (h d) is one head after another": cut_by_features,
-        "joined feature by feature: (h d) is one head after another": (
-            joined_by_features
+        # The source: who asks, and what is made when.
+        "keys or values are made anew at each look": (
+            lambda layer, x, real: lambda y: layer(y, x, mask=real)
         ),
-        "the heads are not cut: there are `n_heads`": heads_not_cut,
+        "the target asks itself: keys and values come from x": (
+            lambda layer, x, real: lambda y: layer(y)
+        ),
+        "the source asks here: queries come from y": (
+            lambda layer, x, real: lambda y: layer(x, y)
+        ),
+        # What goes into the attention.
+        "the padding is seen: the attention needs `real`": partial(
+            right, attend=lambda q, k, v, real: attention(q, k, v)
+        ),
+        "keys and values changed places": partial(
+            right, attend=lambda q, k, v, real: attention(q, v, k, real)
+        ),
+        "keys are given as values too": partial(
+            right, attend=lambda q, k, v, real: attention(q, k, k, real)
+        ),
+        "upside down: True is seen": partial(
+            right, attend=lambda q, k, v, real: attention(q, k, v, ~real)
+        ),
+        "mask before softmax: the weights no longer sum to 1": partial(
+            right, attend=lambda q, k, v, real: (attention_weights(q, k) * real) @ v
+        ),
+        "the target's keys are appended: only the source answers": target_appended,
+        "not divided by √d": partial(right, attend=not_scaled),
+        # The heads.
+        "the output matrix is missing": partial(
+            right, joined=lambda layer, mixed: rearrange(mixed, "b h t d -> b t (h d)")
+        ),
+        "cut feature by feature: (h d) is one head after another": partial(
+            right,
+            cut=lambda layer, features: rearrange(
+                features, "b t (d h) -> b h t d", h=layer.n_heads
+            ),
+        ),
+        "joined feature by feature: (h d) is one head after another": partial(
+            right,
+            joined=lambda layer, mixed: layer.to_output(
+                rearrange(mixed, "b h t d -> b t (d h)")
+            ),
+        ),
+        "the heads are not cut: there are `n_heads`": partial(
+            right, cut=lambda layer, features: features[:, None]
+        ),
     }
-    praise = "read_once: the target grows, its source stays"
-    compare(answer, right, cases, mistakes, praise, looks)
+    praise = "the target grows, its source stays"
+    return Exercise(right, cases, mistakes, praise, looks)

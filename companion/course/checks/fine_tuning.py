@@ -1,43 +1,25 @@
 """Checks of chapter 14."""
 
+import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from .compare import compare
+from .compare import Exercise, check
 
 
-def trainable(answer: Callable) -> None:
+@check
+def trainable() -> Exercise:
     """`answer(shapes, rank)`: how many numbers learn in layers of (in, out)."""
 
-    def right(shapes: list, rank: int) -> int:
-        return sum(rank * (n_in + n_out) for n_in, n_out in shapes)
-
-    def whole_matrices(shapes: list, rank: int) -> int:
-        return sum(n_in * n_out for n_in, n_out in shapes)
-
-    def only_a(shapes: list, rank: int) -> int:
-        return sum(rank * n_in for n_in, _ in shapes)
-
-    def only_b(shapes: list, rank: int) -> int:
-        return sum(rank * n_out for _, n_out in shapes)
-
-    def square(shapes: list, rank: int) -> int:
-        return sum(2 * rank * n_in for n_in, _ in shapes)
-
-    def one_layer(shapes: list, rank: int) -> int:
-        n_in, n_out = shapes[0]
-        return rank * (n_in + n_out)
-
-    def no_rank(shapes: list, rank: int) -> int:
-        return sum(n_in + n_out for n_in, n_out in shapes)
-
-    def with_the_frozen(shapes: list, rank: int) -> int:
-        return right(shapes, rank) + whole_matrices(shapes, rank)
-
-    def product(shapes: list, rank: int) -> int:
-        return sum(rank * n_in * n_out for n_in, n_out in shapes)
+    def right(
+        shapes: list,
+        rank: int,
+        numbers: Callable = lambda n_in, n_out, rank: rank * (n_in + n_out),
+    ) -> int:
+        return sum(numbers(n_in, n_out, rank) for n_in, n_out in shapes)
 
     cases = [
         ([(576, 576), (576, 192)], 8),
@@ -46,59 +28,48 @@ def trainable(answer: Callable) -> None:
         ([], 4),
     ]
     mistakes = {
-        "these are the frozen matrices: A and B learn": whole_matrices,
-        "B is missing: it has out · rank numbers": only_a,
-        "A is missing: it has rank · in numbers": only_b,
-        "B is as wide as the output, not as the input": square,
-        "only the first layer is counted": one_layer,
-        "the rank is missing: A has that many rows, B that many columns": no_rank,
-        "the frozen matrix doesn't learn: count A and B alone": with_the_frozen,
-        "A and B are added up, not multiplied": product,
+        "these are the frozen matrices: A and B learn": partial(
+            right, numbers=lambda n_in, n_out, rank: n_in * n_out
+        ),
+        "B is missing: it has out · rank numbers": partial(
+            right, numbers=lambda n_in, n_out, rank: rank * n_in
+        ),
+        "A is missing: it has rank · in numbers": partial(
+            right, numbers=lambda n_in, n_out, rank: rank * n_out
+        ),
+        "B is as wide as the output, not as the input": partial(
+            right, numbers=lambda n_in, n_out, rank: 2 * rank * n_in
+        ),
+        "only the first layer is counted": lambda shapes, rank: (
+            rank * (shapes[0][0] + shapes[0][1])
+        ),
+        "the rank is missing: A has that many rows, B that many columns": partial(
+            right, numbers=lambda n_in, n_out, rank: n_in + n_out
+        ),
+        "the frozen matrix doesn't learn: count A and B alone": partial(
+            right,
+            numbers=lambda n_in, n_out, rank: rank * (n_in + n_out) + n_in * n_out,
+        ),
+        "A and B are added up, not multiplied": partial(
+            right, numbers=lambda n_in, n_out, rank: rank * n_in * n_out
+        ),
     }
-    praise = "trainable: rank times input and output, of each layer"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "rank times input and output, of each layer"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def merged(answer: Callable) -> None:
+@check
+def merged() -> Exercise:
     """`answer(weight, a, b, alpha)`: one matrix (o i) that does the same."""
 
-    def right(weight: Tensor, a: Tensor, b: Tensor, alpha: float) -> Tensor:
-        return weight + alpha / len(a) * b @ a
-
-    def no_scale(weight: Tensor, a: Tensor, b: Tensor, alpha: float) -> Tensor:
-        return weight + b @ a
-
-    def no_rank(weight: Tensor, a: Tensor, b: Tensor, alpha: float) -> Tensor:
-        return weight + alpha * b @ a
-
-    def no_alpha(weight: Tensor, a: Tensor, b: Tensor, alpha: float) -> Tensor:
-        return weight + b @ a / len(a)
-
-    def upside_down(weight: Tensor, a: Tensor, b: Tensor, alpha: float) -> Tensor:
-        return weight + len(a) / alpha * b @ a
-
-    def by_inputs(weight: Tensor, a: Tensor, b: Tensor, alpha: float) -> Tensor:
-        return weight + alpha / a.shape[1] * b @ a
-
-    def product_alone(weight: Tensor, a: Tensor, b: Tensor, alpha: float) -> Tensor:
-        return alpha / len(a) * b @ a
-
-    def taken_away(weight: Tensor, a: Tensor, b: Tensor, alpha: float) -> Tensor:
-        return weight - alpha / len(a) * b @ a
-
-    def all_scaled(weight: Tensor, a: Tensor, b: Tensor, alpha: float) -> Tensor:
-        return alpha / len(a) * (weight + b @ a)
-
-    def a_then_b(weight: Tensor, a: Tensor, b: Tensor, alpha: float) -> Tensor:
-        return weight + alpha / len(a) * a @ b
-
-    def transposed(weight: Tensor, a: Tensor, b: Tensor, alpha: float) -> Tensor:
-        return right(weight, a, b, alpha).T
-
-    def product_transposed(
-        weight: Tensor, a: Tensor, b: Tensor, alpha: float
+    def right(
+        weight: Tensor,
+        a: Tensor,
+        b: Tensor,
+        alpha: float,
+        factor: Callable = lambda alpha, a: alpha / len(a),
     ) -> Tensor:
-        return weight + alpha / len(a) * (b @ a).T
+        return weight + factor(alpha, a) * b @ a
 
     def case(n_out: int, n_in: int, rank: int, alpha: float) -> tuple:
         generator = torch.Generator().manual_seed(n_out)
@@ -109,132 +80,68 @@ def merged(answer: Callable) -> None:
 
     cases = [case(4, 6, 2, 3), case(5, 5, 3, 12), case(7, 3, 1, 0.5)]
     mistakes = {
-        "the factor alpha / rank is missing": no_scale,
-        "the rank is missing: the factor is alpha / rank": no_rank,
-        "alpha is missing: the factor is alpha / rank": no_alpha,
-        "the factor is upside down: it is alpha / rank": upside_down,
-        "the rank is how many rows A has, not how many columns": by_inputs,
-        "the frozen weight is missing": product_alone,
-        "the product is added, not taken away": taken_away,
-        "only the product has the factor: the weight stays as it is": all_scaled,
-        "A comes first, so it stands on the right: B A": a_then_b,
-        "this is the matrix transposed": transposed,
-        "the product is transposed": product_transposed,
+        "the factor alpha / rank is missing": partial(right, factor=lambda alpha, a: 1),
+        "the rank is missing: the factor is alpha / rank": partial(
+            right, factor=lambda alpha, a: alpha
+        ),
+        "alpha is missing: the factor is alpha / rank": partial(
+            right, factor=lambda alpha, a: 1 / len(a)
+        ),
+        "the factor is upside down: it is alpha / rank": partial(
+            right, factor=lambda alpha, a: len(a) / alpha
+        ),
+        "the rank is how many rows A has, not how many columns": partial(
+            right, factor=lambda alpha, a: alpha / a.shape[1]
+        ),
+        "the frozen weight is missing": (
+            lambda weight, a, b, alpha: right(0 * weight, a, b, alpha)
+        ),
+        "the product is added, not taken away": partial(
+            right, factor=lambda alpha, a: -alpha / len(a)
+        ),
+        "only the product has the factor: the weight stays as it is": (
+            lambda weight, a, b, alpha: alpha / len(a) * (weight + b @ a)
+        ),
+        "A comes first, so it stands on the right: B A": (
+            lambda weight, a, b, alpha: weight + alpha / len(a) * a @ b
+        ),
+        "this is the matrix transposed": lambda *case: right(*case).T,
+        "the product is transposed": (
+            lambda weight, a, b, alpha: weight + alpha / len(a) * (b @ a).T
+        ),
     }
-    praise = "merged: the weight, and the product by its factor"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the weight, and the product by its factor"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def answers_alone(answer: Callable) -> None:
+@check
+def answers_alone() -> Exercise:
     """`answer(turns)`: targets of a talk, [(speaker, opening, text), ...].
 
     `opening` and `text` are ids, and a text's last is the end token. A target is the
     next id where that is the assistant's text, and else -100; the last id has none.
     """
 
-    def flat(turns: list) -> tuple[list[int], list[bool]]:
-        """What the mistakes share: all ids, and which of them the assistant says."""
-        ids = []
-        counts = []
-        for speaker, opening, text in turns:
-            ids += [*opening, *text]
-            counts += [False] * len(opening)
-            counts += [speaker == "assistant"] * len(text)
-        return ids, counts
-
-    def shifted(ids: list[int], counts: list[bool]) -> list[int]:
-        targets = []
-        for token, does_count in zip(ids[1:], counts[1:], strict=True):
-            targets.append(token if does_count else -100)
-        return targets
-
-    def right(turns: list) -> list[int]:
-        ids = []
+    def right(
+        turns: list,
+        counts: Callable = lambda ours, opening, text: (
+            [False] * len(opening) + [ours] * len(text)
+        ),
+        first: int = 1,
+    ) -> list[int]:
         targets = []
         for speaker, opening, text in turns:
-            ids += [*opening, *text]
-            targets += [-100] * len(opening)
-            if speaker == "assistant":
-                targets += text
-            else:
-                targets += [-100] * len(text)
-        return targets[1:]
+            does_count = counts(speaker == "assistant", opening, text)
+            for token, counted in zip([*opening, *text], does_count, strict=True):
+                targets.append(token if counted else -100)
+        return targets[first:]
 
-    def not_shifted(turns: list) -> list[int]:
-        ids, counts = flat(turns)
-        return [i if c else -100 for i, c in zip(ids, counts, strict=True)]
-
-    def not_shifted_but_short(turns: list) -> list[int]:
-        return not_shifted(turns)[:-1]
-
-    def one_too_many(turns: list) -> list[int]:
-        return [*right(turns), -100]
-
-    def all_count(turns: list) -> list[int]:
-        return flat(turns)[0][1:]
-
-    def openings_count(turns: list) -> list[int]:
-        ids = []
-        counts = []
-        for speaker, opening, text in turns:
-            ids += [*opening, *text]
-            counts += [speaker == "assistant"] * (len(opening) + len(text))
-        return shifted(ids, counts)
-
-    def users_count(turns: list) -> list[int]:
-        ids, counts = flat(turns)
-        opposite = []
-        for speaker, opening, text in turns:
-            opposite += [False] * len(opening)
-            opposite += [speaker != "assistant"] * len(text)
-        return shifted(ids, opposite)
-
-    def only_the_last(turns: list) -> list[int]:
-        last = max(i for i, turn in enumerate(turns) if turn[0] == "assistant")
+    def of_one_answer(turns: list, which: Callable) -> list[int]:
+        answers = [i for i, turn in enumerate(turns) if turn[0] == "assistant"]
         changed = []
         for i, (speaker, opening, text) in enumerate(turns):
-            changed.append((speaker if i == last else "user", opening, text))
+            changed.append((speaker if i == which(answers) else "user", opening, text))
         return right(changed)
-
-    def only_the_first(turns: list) -> list[int]:
-        first = min(i for i, turn in enumerate(turns) if turn[0] == "assistant")
-        changed = []
-        for i, (speaker, opening, text) in enumerate(turns):
-            changed.append((speaker if i == first else "user", opening, text))
-        return right(changed)
-
-    def no_ends(turns: list) -> list[int]:
-        ids = []
-        counts = []
-        for speaker, opening, text in turns:
-            ids += [*opening, *text]
-            counts += [False] * len(opening)
-            counts += [speaker == "assistant"] * (len(text) - 1) + [False]
-        return shifted(ids, counts)
-
-    def every_end(turns: list) -> list[int]:
-        ids = []
-        counts = []
-        for speaker, opening, text in turns:
-            ids += [*opening, *text]
-            counts += [False] * len(opening)
-            counts += [speaker == "assistant"] * (len(text) - 1) + [True]
-        return shifted(ids, counts)
-
-    def first_words_missing(turns: list) -> list[int]:
-        ids = []
-        counts = []
-        for speaker, opening, text in turns:
-            ids += [*opening, *text]
-            counts += [False] * (len(opening) + 1)
-            counts += [speaker == "assistant"] * (len(text) - 1)
-        return shifted(ids, counts)
-
-    def zeros(turns: list) -> list[int]:
-        return [0 if target == -100 else target for target in right(turns)]
-
-    def left_out(turns: list) -> list[int]:
-        return [target for target in right(turns) if target != -100]
 
     cases = [
         ([("user", [1, 7, 3], [20, 21, 2]), ("assistant", [4, 1, 8, 3], [30, 2])],),
@@ -257,58 +164,70 @@ def answers_alone(answer: Callable) -> None:
         ),
     ]
     mistakes = {
-        "these are the ids themselves: a target is the next one": not_shifted,
-        "not shifted: the target of a place is the id after it": not_shifted_but_short,
-        "the last id has no target: nothing comes after it": one_too_many,
-        "all ids count here: only the assistant's texts do": all_count,
-        "an opening is given to the model, it doesn't say it": openings_count,
-        "the user's texts count here, and the assistant's should": users_count,
-        "only the last answer counts here: each of the assistant's does": only_the_last,
-        "only the first answer counts here: each does": only_the_first,
-        "the end doesn't count here, so it would never stop": no_ends,
-        "the user's end counts here: the model doesn't say that one": every_end,
-        "each answer's first id is missing: it follows the opening": (
-            first_words_missing
+        "these are the ids themselves: a target is the next one": partial(
+            right, first=0
         ),
-        "what doesn't count is -100; 0 is a token": zeros,
-        "what doesn't count keeps its place, as -100": left_out,
+        "not shifted: the target of a place is the id after it": (
+            lambda turns: right(turns, first=0)[:-1]
+        ),
+        "the last id has no target: nothing comes after it": (
+            lambda turns: [*right(turns), -100]
+        ),
+        "all ids count here: only the assistant's texts do": partial(
+            right, counts=lambda ours, opening, text: [True] * len(opening + text)
+        ),
+        "an opening is given to the model, it doesn't say it": partial(
+            right, counts=lambda ours, opening, text: [ours] * len(opening + text)
+        ),
+        "the user's texts count here, and the assistant's should": partial(
+            right,
+            counts=lambda ours, opening, text: (
+                [False] * len(opening) + [not ours] * len(text)
+            ),
+        ),
+        "only the last answer counts here: each of the assistant's does": partial(
+            of_one_answer, which=max
+        ),
+        "only the first answer counts here: each does": partial(
+            of_one_answer, which=min
+        ),
+        "the end doesn't count here, so it would never stop": partial(
+            right,
+            counts=lambda ours, opening, text: (
+                [False] * len(opening) + [ours] * (len(text) - 1) + [False]
+            ),
+        ),
+        "the user's end counts here: the model doesn't say that one": partial(
+            right,
+            counts=lambda ours, opening, text: (
+                [False] * len(opening) + [ours] * (len(text) - 1) + [True]
+            ),
+        ),
+        "each answer's first id is missing: it follows the opening": partial(
+            right,
+            counts=lambda ours, opening, text: (
+                [False] * (len(opening) + 1) + [ours] * (len(text) - 1)
+            ),
+        ),
+        "what doesn't count is -100; 0 is a token": (
+            lambda turns: [0 if target == -100 else target for target in right(turns)]
+        ),
+        "what doesn't count keeps its place, as -100": (
+            lambda turns: [target for target in right(turns) if target != -100]
+        ),
     }
-    praise = "answers_alone: each answer and its end, one place early"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "each answer and its end, one place early"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def only_adapters(answer: Callable) -> None:
+@check
+def only_adapters() -> Exercise:
     """`answer(names)`: which parameters learn: A and B of adapters."""
 
-    def right(names: list) -> list[str]:
-        return [name for name in names if name.endswith((".A", ".B"))]
-
-    def all_learn(names: list) -> list[str]:
-        return list(names)
-
-    def only_a(names: list) -> list[str]:
-        return [name for name in names if name.endswith(".A")]
-
-    def only_b(names: list) -> list[str]:
-        return [name for name in names if name.endswith(".B")]
-
-    def only_wrapped_frozen(names: list) -> list[str]:
-        return [name for name in names if ".layer." not in name]
-
-    def the_frozen(names: list) -> list[str]:
-        return [name for name in names if not name.endswith((".A", ".B"))]
-
-    def capital_letters(names: list) -> list[str]:
-        return [name for name in names if "A" in name or "B" in name]
-
-    def without_the_point(names: list) -> list[str]:
-        return [name for name in names if name.endswith(("A", "B"))]
-
-    def a_part_of_the_name(names: list) -> list[str]:
-        return [name for name in names if {"A", "B"} & {*name.split(".")}]
-
-    def by_layers(names: list) -> list[str]:
-        return sorted(right(names), key=lambda name: name[-1])
+    def right(
+        names: list, learns: Callable = lambda name: name.endswith((".A", ".B"))
+    ) -> list[str]:
+        return [name for name in names if learns(name)]
 
     small = ["0.layer.weight", "0.layer.bias", "0.A", "0.B", "2.weight", "2.bias"]
     large = [
@@ -324,98 +243,90 @@ def only_adapters(answer: Callable) -> None:
     ]
     odd = ["B.weight", "tower.A.layer.bias", "tower.A.A", "tower.A.B", "to_A", "RGB"]
     mistakes = {
-        "everything learns: the base must be frozen": all_learn,
-        "B is frozen, too: both learn": only_a,
-        "A is frozen, too: both learn": only_b,
-        "only the wrapped layers are frozen: the rest of the model is base, too": (
-            only_wrapped_frozen
+        "everything learns: the base must be frozen": partial(
+            right, learns=lambda name: True
         ),
-        "these are those that must not learn": the_frozen,
-        "a name with an A or B in it is no adapter: its last part is A or B": (
-            capital_letters
+        "B is frozen, too: both learn": partial(
+            right, learns=lambda name: name.endswith(".A")
+        ),
+        "A is frozen, too: both learn": partial(
+            right, learns=lambda name: name.endswith(".B")
+        ),
+        "only the wrapped layers are frozen: the rest of the model is base, too": (
+            partial(right, learns=lambda name: ".layer." not in name)
+        ),
+        "these are those that must not learn": partial(
+            right, learns=lambda name: not name.endswith((".A", ".B"))
+        ),
+        "a name with an A or B in it is no adapter: its last part is A or B": partial(
+            right, learns=lambda name: "A" in name or "B" in name
         ),
         "a name that ends with an A or B is no adapter: its last part is that alone": (
-            without_the_point
+            partial(right, learns=lambda name: name.endswith(("A", "B")))
         ),
-        "only the last part of a name says which parameter it is": a_part_of_the_name,
-        "keep the order of the names": by_layers,
+        "only the last part of a name says which parameter it is": partial(
+            right, learns=lambda name: {"A", "B"} & {*name.split(".")}
+        ),
+        "keep the order of the names": (
+            lambda names: sorted(right(names), key=lambda name: name[-1])
+        ),
     }
-    praise = "only_adapters: the base stands still, A and B learn"
-    compare(answer, right, [(small,), (large,), (odd,)], mistakes, praise)
+    praise = "the base stands still, A and B learn"
+    return Exercise(right, [(small,), (large,), (odd,)], mistakes, praise)
 
 
-def choice(answer: Callable) -> None:
+@check
+def choice() -> Exercise:
     """`answer(logs, by_length)`: the number of the likeliest of several answers.
 
     `logs` are for each answer its tokens' log-probabilities; `by_length`, the mean of
     a token counts, and else their sum.
     """
 
-    def right(logs: list, by_length: bool) -> int:
-        scores = []
-        for answer_logs in logs:
-            score = sum(answer_logs)
-            if by_length:
-                score = score / len(answer_logs)
-            scores.append(score)
-        return scores.index(max(scores))
+    def score(logs: list, by_length: bool, total: Callable = sum) -> float:
+        return total(logs) / (len(logs) if by_length else 1)
 
-    def always_sums(logs: list, by_length: bool) -> int:
-        return right(logs, False)
-
-    def always_means(logs: list, by_length: bool) -> int:
-        return right(logs, True)
-
-    def exchanged(logs: list, by_length: bool) -> int:
-        return right(logs, not by_length)
-
-    def least_likely(logs: list, by_length: bool) -> int:
-        turned = [[-x for x in answer_logs] for answer_logs in logs]
-        return right(turned, by_length)
-
-    def first_token(logs: list, by_length: bool) -> int:
-        return right([answer_logs[:1] for answer_logs in logs], by_length)
-
-    def last_token(logs: list, by_length: bool) -> int:
-        return right([answer_logs[-1:] for answer_logs in logs], by_length)
-
-    def counted_from_1(logs: list, by_length: bool) -> int:
-        return right(logs, by_length) + 1
-
-    def the_score(logs: list, by_length: bool) -> float:
-        i = right(logs, by_length)
-        return sum(logs[i]) / (len(logs[i]) if by_length else 1)
-
-    def shortest(logs: list, by_length: bool) -> int:
-        lengths = [len(answer_logs) for answer_logs in logs]
-        return lengths.index(min(lengths))
-
-    def probabilities(logs: list, by_length: bool) -> int:
-        scores = []
-        for answer_logs in logs:
-            score = float(torch.tensor(answer_logs).exp().sum())
-            scores.append(score / (len(answer_logs) if by_length else 1))
+    def right(logs: list, by_length: bool, score: Callable = score) -> int:
+        scores = [score(of_one, by_length) for of_one in logs]
         return scores.index(max(scores))
 
     logs = [[-2.5, -0.5], [-0.75, -0.75, -0.75, -1.0], [-4.0], [-0.5, -3.5, -0.25]]
     more = [[-1.0, -9.0], [-0.25, -6.0, -0.5], [-3.0, -2.0, -4.0, -0.125, -0.125]]
     third = [[-5.0, -1.0], [-5.5], [-1.0, -4.0, -2.0]]
-    cases = [(x, by) for x in (logs, more, third) for by in (False, True)]
+    short = [[-0.5, -1.0], [-3.0], [-1.0, -1.5, -2.0]]  # the longest isn't the best
+    cases = [(x, by) for x in (logs, more, third, short) for by in (False, True)]
     mistakes = {
-        "by_length is passed over: then divide by the number of tokens": always_sums,
-        "it divides always: only where by_length says so": always_means,
-        "by_length is read the other way round": exchanged,
-        "this is the least likely: logarithms are below 0, and more is likelier": (
-            least_likely
+        "by_length is passed over: then divide by the number of tokens": (
+            lambda logs, by_length: right(logs, False)
         ),
-        "only the first token counts here": first_token,
-        "only the last token counts here": last_token,
-        "answers are counted from 0": counted_from_1,
-        "this is the score: give the number of the answer": the_score,
-        "this is the shortest": shortest,
-        "probabilities of tokens are multiplied, so add their logarithms": (
-            probabilities
+        "it divides always: only where by_length says so": (
+            lambda logs, by_length: right(logs, True)
+        ),
+        "by_length is read the other way round": (
+            lambda logs, by_length: right(logs, not by_length)
+        ),
+        "this is the least likely: logarithms are below 0, and more is likelier": (
+            partial(right, score=lambda *case: -score(*case))
+        ),
+        "only the first token counts here": partial(
+            right, score=lambda logs, by_length: logs[0]
+        ),
+        "only the last token counts here": partial(
+            right, score=lambda logs, by_length: logs[-1]
+        ),
+        "answers are counted from 0": lambda *case: right(*case) + 1,
+        "this is the score: give the number of the answer": (
+            lambda logs, by_length: max(score(of_one, by_length) for of_one in logs)
+        ),
+        "where by_length says so this is the longest: divide the sum by the length": (
+            partial(right, score=lambda x, by: len(x) if by else sum(x))
+        ),
+        "this is the shortest": partial(
+            right, score=lambda logs, by_length: -len(logs)
+        ),
+        "probabilities of tokens are multiplied, so add their logarithms": partial(
+            right, score=partial(score, total=lambda logs: sum(map(math.exp, logs)))
         ),
     }
-    praise = "choice: the likeliest answer, by its sum or its mean"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the likeliest answer, by its sum or its mean"
+    return Exercise(right, cases, mistakes, praise)

@@ -1,91 +1,69 @@
 """Checks of chapter 07."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from .compare import Mistake, compare, draw
+from .compare import Exercise, Mistake, check, draw
 from .sampling import token_list
 from .watch import Watch
 from .words import describe, listed
 
 
-def text_cost(answer: Callable) -> None:
+@check
+def text_cost() -> Exercise:
     """`answer(n_tokens, d_model)`: one layer's operations, all tokens one by one."""
 
-    def right(n_tokens: int, d_model: int) -> int:
-        seen = range(1, n_tokens + 1)
-        return sum(24 * d_model**2 + 4 * n * d_model for n in seen)
-
-    # Another number of steps, or of keys in a step.
-
-    def own_key_missing(n_tokens: int, d_model: int) -> int:
-        seen = range(n_tokens)
-        return sum(24 * d_model**2 + 4 * n * d_model for n in seen)
-
-    def one_step_more(n_tokens: int, d_model: int) -> int:
-        seen = range(n_tokens + 1)
-        return sum(24 * d_model**2 + 4 * n * d_model for n in seen)
-
-    def one_step_fewer(n_tokens: int, d_model: int) -> int:
-        seen = range(1, n_tokens)
-        return sum(24 * d_model**2 + 4 * n * d_model for n in seen)
-
-    def all_keys_in_each_step(n_tokens: int, d_model: int) -> int:
-        return n_tokens * (24 * d_model**2 + 4 * n_tokens * d_model)
-
-    def last_step(n_tokens: int, d_model: int) -> int:
-        return 24 * d_model**2 + 4 * n_tokens * d_model
-
-    def without_a_cache(n_tokens: int, d_model: int) -> int:
-        seen = range(1, n_tokens + 1)
-        return sum(n * (24 * d_model**2 + 4 * n * d_model) for n in seen)
-
-    def last_step_looks_back(n_tokens: int, d_model: int) -> int:
-        return 24 * n_tokens * d_model**2 + 4 * n_tokens * d_model
-
-    # Another number of operations in a step.
-
-    def weights_alone(n_tokens: int, d_model: int) -> int:
-        return 24 * n_tokens * d_model**2
-
-    def multiplications_alone(n_tokens: int, d_model: int) -> int:
-        seen = range(1, n_tokens + 1)
-        return sum(12 * d_model**2 + 2 * n * d_model for n in seen)
-
-    def weights_counted_once(n_tokens: int, d_model: int) -> int:
-        seen = range(1, n_tokens + 1)
-        return sum(12 * d_model**2 + 4 * n * d_model for n in seen)
-
-    def no_feed_forward(n_tokens: int, d_model: int) -> int:
-        seen = range(1, n_tokens + 1)
-        return sum(8 * d_model**2 + 4 * n * d_model for n in seen)
-
-    def keys_without_values(n_tokens: int, d_model: int) -> int:
-        seen = range(1, n_tokens + 1)
-        return sum(24 * d_model**2 + 2 * n * d_model for n in seen)
+    def right(
+        n_tokens: int,
+        d_model: int,
+        seen: Callable = lambda n: range(1, n + 1),  # the keys of each step
+        weights: int = 24,
+        looks: int = 4,
+    ) -> int:
+        keys = seen(n_tokens)
+        return sum(weights * d_model**2 + looks * n * d_model for n in keys)
 
     mistakes = {
-        "a step sees its own key too: the first sees one": own_key_missing,
-        "one step too many: n runs from 1 to n_tokens": one_step_more,
-        "the last step is missing: `range` stops before its end": one_step_fewer,
-        "every step sees n keys here: not the first": all_keys_in_each_step,
-        "this is the last step alone: add up": last_step,
-        "this is without a cache: with one, a step computes one token": without_a_cache,
-        "the weights alone: a step looks at n keys and values too": weights_alone,
-        "half of it: multiplication and addition are two": multiplications_alone,
-        "each of 12 d_model² weights is multiplied and added: two": (
-            weights_counted_once
+        # Another number of steps, or of keys in a step.
+        "a step sees its own key too: the first sees one": partial(right, seen=range),
+        "one step too many: n runs from 1 to n_tokens": partial(
+            right, seen=lambda n: range(n + 1)
         ),
-        "the feed-forward layer is missing: 8 d_model² weights more": no_feed_forward,
-        "the last step alone looks back here: every step does": last_step_looks_back,
-        "a step takes 4 n d_model: for n keys and n values": keys_without_values,
+        "the last step is missing: `range` stops before its end": partial(
+            right, seen=lambda n: range(1, n)
+        ),
+        "every step sees n keys here: not the first": partial(
+            right, seen=lambda n: n * [n]
+        ),
+        "this is the last step alone: add up": partial(right, seen=lambda n: [n]),
+        "this is without a cache: with one, a step computes one token": partial(
+            right, seen=lambda n: [i for i in range(1, n + 1) for _ in range(i)]
+        ),
+        # Another number of operations in a step.
+        "the weights alone: a step looks at n keys and values too": partial(
+            right, looks=0
+        ),
+        "half of it: multiplication and addition are two": partial(
+            right, weights=12, looks=2
+        ),
+        "each of 12 d_model² weights is multiplied and added: two": partial(
+            right, weights=12
+        ),
+        "the feed-forward layer is missing: 8 d_model² weights more": partial(
+            right, weights=8
+        ),
+        "the last step alone looks back here: every step does": partial(
+            right, seen=lambda n: [*(n - 1) * [0], n]
+        ),
+        "a step takes 4 n d_model: for n keys and n values": partial(right, looks=2),
     }
 
     cases = [(1, 8), (3, 16), (10, 64)]
-    praise = "text_cost: a triangle is left: 2 n (n + 1) d_model beside 24 n d_model²"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "a triangle is left: 2 n (n + 1) d_model beside 24 n d_model²"
+    return Exercise(right, cases, mistakes, praise)
 
 
 def lies_in(x: Tensor, buffer: Tensor) -> bool:
@@ -96,47 +74,28 @@ def lies_in(x: Tensor, buffer: Tensor) -> bool:
     return begin <= x.data_ptr() < begin + buffer.nbytes
 
 
-def in_place(answer: Callable) -> None:
+@check
+def in_place() -> Exercise:
     """`answer(room, n_used, new)`: writes new (b h t d), gives all that is used."""
 
-    def right(room: Tensor, n_used: int, new: Tensor) -> Tensor:
-        end = n_used + new.shape[-2]
+    def right(
+        room: Tensor,
+        n_used: int,
+        new: Tensor,
+        size: Callable = lambda new: new.shape[-2],
+    ) -> Tensor:
+        end = n_used + size(new)
         room[..., n_used:end, :] = new
         return room[..., :end, :]
-
-    # The right numbers in the wrong place.
 
     def one_early(room: Tensor, n_used: int, new: Tensor) -> Tensor:
         end = n_used + new.shape[-2]
         room[..., n_used - 1 : end - 1, :] = new
         return room[..., :end, :]
 
-    def one_early_by_narrow(room: Tensor, n_used: int, new: Tensor) -> Tensor:
-        end = n_used + new.shape[-2]
-        room.narrow(-2, n_used - 1, new.shape[-2]).copy_(new)
-        return room[..., :end, :]
-
-    def one_late(room: Tensor, n_used: int, new: Tensor) -> Tensor:
-        end = n_used + new.shape[-2]
-        room[..., n_used + 1 : end + 1, :] = new
-        return room[..., : end + 1, :]
-
-    def one_late_by_narrow(room: Tensor, n_used: int, new: Tensor) -> Tensor:
-        end = n_used + new.shape[-2]
-        room.narrow(-2, n_used + 1, new.shape[-2]).copy_(new)
-        return room[..., : end + 1, :]
-
-    # Too much or too little is written, or given.
-
     def whole_room(room: Tensor, n_used: int, new: Tensor) -> Tensor:
         right(room, n_used, new)
         return room
-
-    def first_new_token(room: Tensor, n_used: int, new: Tensor) -> Tensor:
-        return right(room, n_used, new[..., :1, :])
-
-    def new_alone(room: Tensor, n_used: int, new: Tensor) -> Tensor:
-        return new
 
     def rest_cleared(room: Tensor, n_used: int, new: Tensor) -> Tensor:
         room[..., n_used:, :] = 0
@@ -148,10 +107,6 @@ def in_place(answer: Callable) -> None:
         return room[..., :end, :]
 
     # Another slice: these stop where the sizes don't happen to fit.
-
-    def one_place(room: Tensor, n_used: int, new: Tensor) -> Tensor:
-        room[..., n_used : n_used + 1, :] = new
-        return room[..., : n_used + 1, :]
 
     def to_the_end_of_the_room(room: Tensor, n_used: int, new: Tensor) -> Tensor:
         room[..., n_used:, :] = new
@@ -165,34 +120,32 @@ def in_place(answer: Callable) -> None:
         room[:, n_used : n_used + new.shape[1]] = new
         return room[:, : n_used + new.shape[1]]
 
-    def size_of_the_last_axis(room: Tensor, n_used: int, new: Tensor) -> Tensor:
-        room[..., n_used : n_used + new.shape[-1], :] = new
-        return room[..., : n_used + new.shape[-1], :]
-
-    def size_of_the_first_axis(room: Tensor, n_used: int, new: Tensor) -> Tensor:
-        room[..., n_used : n_used + new.shape[0], :] = new
-        return room[..., : n_used + new.shape[0], :]
-
     mistakes = {
         "one too early: 3 are used, at 0 to 2, so the next is 3": one_early,
-        "one too early: 3 are used, at 0 to 2, and the next is 3": one_early_by_narrow,
-        "one too late: counted from 0": one_late,
-        "one too late: places are counted from 0": one_late_by_narrow,
+        "one too late: counted from 0": (
+            lambda room, n_used, new: right(room, n_used + 1, new)
+        ),
         "the whole room: its end holds no tokens": whole_room,
-        "only one token: `new` has several": first_new_token,
-        "the new ones alone: give all that is kept": new_alone,
+        "only one token: `new` has several": (
+            lambda room, n_used, new: right(room, n_used, new[..., :1, :])
+        ),
+        "the new ones alone: give all that is kept": lambda room, n_used, new: new,
         "the rest of `room` is changed: write `new`, and nothing else": rest_cleared,
         "the next places hold anything: set them, don't add": added,
         "`new` may hold several tokens: slice the last axis but one up to n_used + t": (
-            one_place
+            partial(right, size=lambda new: 1)
         ),
         "slice the last axis but one up to n_used + t, not up to its end": (
             to_the_end_of_the_room
         ),
         "slice the last axis but one: the last holds features": last_axis,
         "slice the last axis but one: the first but one holds heads": head_axis,
-        "t is `new.shape[-2]`, here d was taken": size_of_the_last_axis,
-        "t is `new.shape[-2]`, here b was taken": size_of_the_first_axis,
+        "t is `new.shape[-2]`, here d was taken": partial(
+            right, size=lambda new: new.shape[-1]
+        ),
+        "t is `new.shape[-2]`, here b was taken": partial(
+            right, size=lambda new: new.shape[0]
+        ),
     }
 
     def written(answer: Callable, room: Tensor, n_used: int, new: Tensor) -> dict:
@@ -222,110 +175,88 @@ def in_place(answer: Callable) -> None:
         case(1, 2, 9, 6, n_used=0, t=3),
         (draw(3, 1, 7, 2), 5, draw(3, 1, 2, 2)),
     ]
-    praise = "in_place: nothing kept is copied"
-    compare(answer, right, cases, mistakes, praise, written)
+    praise = "nothing kept is copied"
+    return Exercise(right, cases, mistakes, praise, written)
 
 
-def place(answer: Callable) -> None:
+@check
+def place() -> Exercise:
     """`answer(n_kept, n_new, width)`: positions (t) and mask (t s) of new tokens."""
 
-    def right_positions(n_kept: int, n_new: int) -> Tensor:
-        return n_kept + torch.arange(n_new)
+    def in_window(before: Tensor, width: int, n_kept: int) -> Tensor:
+        """Whether a key is seen that stands so far `before` its query, both (t s)."""
+        return (before >= 0) & (before < width)
 
-    def distances(n_kept: int, n_new: int) -> Tensor:
-        """How far before each query (t) each key (s) stands: (t s)."""
-        return right_positions(n_kept, n_new)[:, None] - torch.arange(n_kept + n_new)
-
-    def right(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        before = distances(n_kept, n_new)
-        return right_positions(n_kept, n_new), (before >= 0) & (before < width)
-
-    # The positions.
-
-    def from_0(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        positions, mask = right(n_kept, n_new, width)
-        return positions - n_kept, mask
-
-    def from_1(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        positions, mask = right(n_kept, n_new, width)
-        return positions + 1, mask
-
-    # The triangle and the window.
-
-    def nothing_moved(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        queries = torch.arange(n_new)
-        before = queries[:, None] - torch.arange(n_kept + n_new)
-        mask = (before >= 0) & (before < width)
-        return right_positions(n_kept, n_new), mask
-
-    def window_not_moved(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        before = distances(n_kept, n_new)
-        mask = (before >= 0) & (before - n_kept < width)
-        return right_positions(n_kept, n_new), mask
-
-    def no_triangle(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        return right_positions(n_kept, n_new), distances(n_kept, n_new) < width
-
-    def no_window(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        return right_positions(n_kept, n_new), distances(n_kept, n_new) >= 0
-
-    def kept_alone(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        positions, mask = right(n_kept, n_new, width)
-        return positions, mask & (torch.arange(n_kept + n_new) < n_kept)
-
-    def one_too_many(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        before = distances(n_kept, n_new)
-        mask = (before >= 0) & (before <= width)
-        return right_positions(n_kept, n_new), mask
-
-    def one_too_few(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        before = distances(n_kept, n_new)
-        mask = (before >= 0) & (before < width - 1)
-        return right_positions(n_kept, n_new), mask
-
-    def not_itself(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        before = distances(n_kept, n_new)
-        mask = (before > 0) & (before < width)
-        return right_positions(n_kept, n_new), mask
-
-    def one_window(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        positions, mask = right(n_kept, n_new, width)
-        return positions, mask & mask[-1]
-
-    # The form of the mask.
-
-    def square_mask(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        positions, mask = right(n_kept, n_new, width)
-        return positions, mask[:, n_kept:]
-
-    def true_hides(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        positions, mask = right(n_kept, n_new, width)
-        return positions, ~mask
-
-    def rows_are_keys(n_kept: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        positions, mask = right(n_kept, n_new, width)
-        return positions, mask.mT
+    def right(
+        n_kept: int,
+        n_new: int,
+        width: int,
+        seen: Callable = in_window,
+        given: Callable = lambda positions, mask, n_kept: (positions, mask),
+    ) -> tuple[Tensor, Tensor]:
+        positions = n_kept + torch.arange(n_new)
+        before = positions[:, None] - torch.arange(n_kept + n_new)
+        return given(positions, seen(before, width, n_kept), n_kept)
 
     mistakes = {
-        "the first new position is n_kept, not 0": from_0,
-        "the first new position is n_kept: they count from 0": from_1,
-        "the triangle is not moved: n_kept come before": nothing_moved,
-        "the window is not moved, only the triangle is": window_not_moved,
-        "a new token sees those after it": no_triangle,
-        "there is no window: a token sees `width` keys at most": no_window,
-        "a new token sees itself, and the new ones before it": kept_alone,
-        "one too many: the token itself is among the `width`": one_too_many,
-        "one too few: with itself a token sees `width`": one_too_few,
-        "a token does not see itself": not_itself,
-        "a square mask: kept keys have columns": square_mask,
-        "True means may see, not hidden": true_hides,
-        "rows are new tokens, columns are keys": rows_are_keys,
-        "one window for all: each token needs its own": one_window,
+        # The positions.
+        "the first new position is n_kept, not 0": partial(
+            right, given=lambda positions, mask, n_kept: (positions - n_kept, mask)
+        ),
+        "the first new position is n_kept: they count from 0": partial(
+            right, given=lambda positions, mask, n_kept: (positions + 1, mask)
+        ),
+        # The triangle and the window.
+        "the triangle is not moved: n_kept come before": partial(
+            right,
+            seen=lambda before, width, n_kept: in_window(before - n_kept, width, 0),
+        ),
+        "the window is not moved, only the triangle is": partial(
+            right,
+            seen=lambda before, width, n_kept: (
+                (before >= 0) & (before - n_kept < width)
+            ),
+        ),
+        "a new token sees those after it": partial(
+            right, seen=lambda before, width, n_kept: before < width
+        ),
+        "there is no window: a token sees `width` keys at most": partial(
+            right, seen=lambda before, width, n_kept: before >= 0
+        ),
+        "a new token sees itself, and the new ones before it": partial(
+            right,
+            given=lambda positions, mask, n_kept: (
+                positions,
+                mask & (torch.arange(mask.shape[1]) < n_kept),
+            ),
+        ),
+        "one too many: the token itself is among the `width`": partial(
+            right, seen=lambda before, width, n_kept: in_window(before, width + 1, 0)
+        ),
+        "one too few: with itself a token sees `width`": partial(
+            right, seen=lambda before, width, n_kept: in_window(before, width - 1, 0)
+        ),
+        "a token does not see itself": partial(
+            right, seen=lambda before, width, n_kept: (before > 0) & (before < width)
+        ),
+        # The form of the mask.
+        "a square mask: kept keys have columns": partial(
+            right, given=lambda positions, mask, n_kept: (positions, mask[:, n_kept:])
+        ),
+        "True means may see, not hidden": partial(
+            right, given=lambda positions, mask, n_kept: (positions, ~mask)
+        ),
+        "rows are new tokens, columns are keys": partial(
+            right, given=lambda positions, mask, n_kept: (positions, mask.mT)
+        ),
+        "one window for all: each token needs its own": partial(
+            right, given=lambda positions, mask, n_kept: (positions, mask & mask[-1])
+        ),
     }
 
     cases = [(5, 3, 4), (0, 4, 2), (2, 5, 3), (6, 1, 3), (3, 2, 9)]
-    praise = "place: n_kept moves both"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "n_kept moves both"
+    return Exercise(right, cases, mistakes, praise)
 
 
 class Kept:
@@ -335,159 +266,88 @@ class Kept:
         self.tokens = tokens
 
 
-def talk(answer: Callable) -> None:
+@check
+def talk() -> Exercise:
     """`answer(step, questions, n_new)`: the answers, all in one text and one cache."""
 
-    def replied(
-        step: Callable, new: list[int], cache: Kept | None, n_new: int
-    ) -> tuple[list[int], Kept]:
-        """The right answer to the tokens that are `new`, and what is kept then."""
-        answer = []
-        for _ in range(n_new):
-            token, cache = step(new, cache)
-            answer.append(token)
-            new = [token]
-        return answer, cache
-
     def right(
-        step: Callable, questions: list[list[int]], n_new: int
-    ) -> list[list[int]]:
-        last = []
-        cache = None
-        answers = []
-        for question in questions:
-            answer, cache = replied(step, last + question, cache, n_new)
-            last = answer[-1:]
-            answers.append(answer)
-        return answers
-
-    # What goes in before a question.
-
-    def last_token_lost(
-        step: Callable, questions: list[list[int]], n_new: int
-    ) -> list[list[int]]:
-        cache = None
-        answers = []
-        for question in questions:
-            answer, cache = replied(step, question, cache, n_new)
-            answers.append(answer)
-        return answers
-
-    def begun_anew(
-        step: Callable, questions: list[list[int]], n_new: int
-    ) -> list[list[int]]:
-        answers = []
-        for question in questions:
-            answer, _ = replied(step, question, None, n_new)
-            answers.append(answer)
-        return answers
-
-    def whole_text_again(
-        step: Callable, questions: list[list[int]], n_new: int
+        step: Callable,
+        questions: list[list[int]],
+        n_new: int,
+        handed: Callable = lambda text, answer, question: answer[-1:] + question,
+        kept: Callable = lambda cache: cache,  # from one question to the next
     ) -> list[list[int]]:
         text = []
-        cache = None
-        answers = []
-        for question in questions:
-            text += question
-            answer, cache = replied(step, list(text), cache, n_new)
-            text += answer
-            answers.append(answer)
-        return answers
-
-    def whole_answer_again(
-        step: Callable, questions: list[list[int]], n_new: int
-    ) -> list[list[int]]:
         answer = []
         cache = None
         answers = []
         for question in questions:
-            answer, cache = replied(step, answer + question, cache, n_new)
+            new = handed(text, answer, question)
+            cache = kept(cache)
+            answer = []
+            for _ in range(n_new):
+                token, cache = step(new, cache)
+                answer.append(token)
+                new = [token]
+            text = text + question + answer
             answers.append(answer)
         return answers
-
-    def last_token_behind(
-        step: Callable, questions: list[list[int]], n_new: int
-    ) -> list[list[int]]:
-        answer = []
-        cache = None
-        answers = []
-        for question in questions:
-            answer, cache = replied(step, question + answer[-1:], cache, n_new)
-            answers.append(answer)
-        return answers
-
-    # What a step gets, and what it keeps.
 
     def all_in_each_step(
         step: Callable, questions: list[list[int]], n_new: int
     ) -> list[list[int]]:
         text = []
-        cache = None
-        answers = []
-        for question in questions:
-            text += question
-            for _ in range(n_new):
-                token, cache = step(list(text), cache)
-                text.append(token)
-            answers.append(text[-n_new:])
-        return answers
 
-    def thrown_away(
-        step: Callable, questions: list[list[int]], n_new: int
-    ) -> list[list[int]]:
-        last = []
-        answers = []
-        for question in questions:
-            new = last + question
-            answer = []
-            for _ in range(n_new):
-                token, _ = step(new, None)
-                answer.append(token)
-                new = [token]
-            last = new
-            answers.append(answer)
-        return answers
+        def step_of_all(new: list[int], cache: Kept | None) -> tuple[int, Kept]:
+            text.extend(new)
+            return step([*text], cache)
 
-    def nothing_kept_between(
-        step: Callable, questions: list[list[int]], n_new: int
-    ) -> list[list[int]]:
-        text = []
-        answers = []
-        for question in questions:
-            text += question
-            answer, _ = replied(step, list(text), None, n_new)
-            text += answer
-            answers.append(answer)
-        return answers
+        return right(step_of_all, questions, n_new)
 
     def very_last_token_too(
         step: Callable, questions: list[list[int]], n_new: int
     ) -> list[list[int]]:
-        last = []
-        cache = None
-        answers = []
-        for question in questions:
-            answer, cache = replied(step, last + question, cache, n_new)
-            last = answer[-1:]
-            answers.append(answer)
-        step(last, cache)
+        caches = []
+
+        def remembered(new: list[int], cache: Kept | None) -> tuple[int, Kept]:
+            token, cache = step(new, cache)
+            caches.append(cache)
+            return token, cache
+
+        answers = right(remembered, questions, n_new)
+        step(answers[-1][-1:], caches[-1])
         return answers
 
     mistakes = {
-        "an answer's last token never goes in: put it in front": last_token_lost,
-        "each question begins anew: it is one text": begun_anew,
-        "the text goes in again: only an answer's end is not kept yet": (
-            whole_text_again
+        "an answer's last token never goes in: put it in front": partial(
+            right, handed=lambda text, answer, question: question
         ),
-        "the whole answer goes in again: all but its end is kept": whole_answer_again,
+        "each question begins anew: it is one text": partial(
+            right,
+            handed=lambda text, answer, question: question,
+            kept=lambda cache: None,
+        ),
+        "the text goes in again: only an answer's end is not kept yet": partial(
+            right, handed=lambda text, answer, question: text + question
+        ),
+        "the whole answer goes in again: all but its end is kept": partial(
+            right, handed=lambda text, answer, question: answer + question
+        ),
         "all kept is handed over again: hand the newest": all_in_each_step,
-        "what is kept is thrown away: hand it to the next call": thrown_away,
-        "nothing is kept between questions: it is right, and less saved": (
-            nothing_kept_between
+        "what is kept is thrown away: hand it to the next call": (
+            lambda step, questions, n_new: right(
+                lambda new, cache: step(new, None), questions, n_new
+            )
+        ),
+        "nothing is kept between questions: it is right, and less saved": partial(
+            right,
+            handed=lambda text, answer, question: text + question,
+            kept=lambda cache: None,
         ),
         "the very last token goes in too: no step needs it": very_last_token_too,
-        "an answer's last token comes before the next question": last_token_behind,
+        "an answer's last token comes before the next question": partial(
+            right, handed=lambda text, answer, question: question + answer[-1:]
+        ),
     }
 
     def traced(answer: Callable, questions: list[list[int]], n_new: int) -> dict:
@@ -518,5 +378,5 @@ def talk(answer: Callable) -> None:
         return {"tokens for `step`": handed, "answers": answers}
 
     cases = [([[3, 1, 4], [1, 5]], 2), ([[9], [2, 6], [5, 3, 5]], 3), ([[8], [4]], 1)]
-    praise = "talk: a conversation is one text, cut into pieces"
-    compare(answer, right, cases, mistakes, praise, traced)
+    praise = "a conversation is one text, cut into pieces"
+    return Exercise(right, cases, mistakes, praise, traced)

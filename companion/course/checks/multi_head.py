@@ -1,99 +1,71 @@
 """Checks of chapter 02."""
 
-from collections.abc import Callable
-
 import torch
 from einops import rearrange
 from torch import Tensor
 
-from .compare import compare, draw
+from .compare import Exercise, check, draw
 
 
-def head_parameters(answer: Callable) -> None:
+@check
+def head_parameters() -> Exercise:
     """`answer(d_model, n_heads, d_head, bias)`: the numbers of one attention layer."""
 
     def right(d_model: int, n_heads: int, d_head: int, bias: bool) -> int:
         width = n_heads * d_head  # the heads side by side
         return 3 * width * (d_model + bias) + d_model * (width + bias)
 
-    # The three matrices that make queries, keys and values are right.
+    # Below a size is one letter: d_model is c, n_heads is h, and d_head is d.
 
     def three(c: int, h: int, d: int, bias: bool) -> int:
+        """The matrices that make queries, keys and values."""
         return 3 * h * d * (c + bias)
 
-    def output_reads_c(c: int, h: int, d: int, bias: bool) -> int:
-        return three(c, h, d, bias) + c * (c + bias)
-
-    def output_reads_one_head(c: int, h: int, d: int, bias: bool) -> int:
-        return three(c, h, d, bias) + c * (d + bias)
-
-    def output_without_biases(c: int, h: int, d: int, bias: bool) -> int:
-        return three(c, h, d, bias) + c * h * d
-
-    def output_biases_each_head(c: int, h: int, d: int, bias: bool) -> int:
-        return three(c, h, d, bias) + c * h * (d + bias)
-
-    def output_as_wide_as_heads(c: int, h: int, d: int, bias: bool) -> int:
-        return 4 * h * d * (c + bias)
-
-    # They are not.
-
-    def heads_of_c_features_in_all(c: int, h: int, d: int, bias: bool) -> int:
-        return 4 * c * (c + bias)
-
-    def heads_of_c_features_each(c: int, h: int, d: int, bias: bool) -> int:
-        return right(c, h, c, bias)
-
-    def one_bias_a_matrix(c: int, h: int, d: int, bias: bool) -> int:
-        return 4 * (h * d * c + bias)
-
-    def heads_read_slices(c: int, h: int, d: int, bias: bool) -> int:
-        return 3 * h * d * (d + bias) + c * (h * d + bias)
-
-    def one_head(c: int, h: int, d: int, bias: bool) -> int:
-        return right(c, 1, d, bias)
-
-    def without_biases(c: int, h: int, d: int, bias: bool) -> int:
-        return 4 * h * d * c
-
-    def always_biases(c: int, h: int, d: int, bias: bool) -> int:
-        return right(c, h, d, True)
-
     mistakes = {
-        "heads have d_head features, not c / h": heads_of_c_features_in_all,
-        "heads have d_head features, not d_model": heads_of_c_features_each,
-        "a bias for each output, not one": one_bias_a_matrix,
-        "a head reads all channels, not only its own slice": heads_read_slices,
-        "one head was counted, of n_heads": one_head,
-        "W^O has its biases once, not for each head": output_biases_each_head,
-        "W^O has d_model outputs, so as many biases": output_as_wide_as_heads,
-        "the biases are missing": without_biases,
-        "biases are counted although bias is False": always_biases,
-        "W^O has n_heads * d_head rows, not c": output_reads_c,
-        "W^O reads all heads, not only one": output_reads_one_head,
-        "W^O has biases too, d_model of them": output_without_biases,
+        "heads have d_head features, not c / h": (
+            lambda c, h, d, bias: 4 * c * (c + bias)
+        ),
+        "heads have d_head features, not d_model": (
+            lambda c, h, d, bias: right(c, h, c, bias)
+        ),
+        "a bias for each output, not one": lambda c, h, d, bias: 4 * (h * d * c + bias),
+        "a head reads all channels, not only its own slice": (
+            lambda c, h, d, bias: 3 * h * d * (d + bias) + c * (h * d + bias)
+        ),
+        "one head was counted, of n_heads": lambda c, h, d, bias: right(c, 1, d, bias),
+        "W^O has its biases once, not for each head": (
+            lambda c, h, d, bias: three(c, h, d, bias) + c * h * (d + bias)
+        ),
+        "W^O has d_model outputs, so as many biases": (
+            lambda c, h, d, bias: 4 * h * d * (c + bias)
+        ),
+        "the biases are missing": lambda c, h, d, bias: right(c, h, d, False),
+        "biases are counted although bias is False": (
+            lambda c, h, d, bias: right(c, h, d, True)
+        ),
+        "W^O has n_heads * d_head rows, not c": (
+            lambda c, h, d, bias: three(c, h, d, bias) + c * (c + bias)
+        ),
+        "W^O reads all heads, not only one": (
+            lambda c, h, d, bias: three(c, h, d, bias) + c * (d + bias)
+        ),
+        "W^O has biases too, d_model of them": (
+            lambda c, h, d, bias: three(c, h, d, bias) + c * h * d
+        ),
         "W^O is missing: four matrices, not three": three,
     }
 
     cases = [(12, 3, 4, True), (20, 5, 6, False), (8, 2, 5, True), (64, 1, 16, True)]
-    praise = "head_parameters: what the heads make, and what reads them"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "what the heads make, and what reads them"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def merge_heads(answer: Callable) -> None:
+@check
+def merge_heads() -> Exercise:
     """`answer(heads)`: (b h t d) to (b t c)."""
 
     def right(heads: Tensor) -> Tensor:
         return heads.transpose(1, 2).flatten(2)
-
-    def interleaved(heads: Tensor) -> Tensor:
-        return rearrange(heads, "b h t d -> b t (d h)")
-
-    def joined_with_positions(heads: Tensor) -> Tensor:
-        return rearrange(heads, "b h t d -> b (h t) d")
-
-    def joined_along_batch(heads: Tensor) -> Tensor:
-        return rearrange(heads, "b h t d -> h t (b d)")
 
     def reshaped(heads: Tensor) -> Tensor:
         b, _, t, _ = heads.shape
@@ -105,12 +77,16 @@ def merge_heads(answer: Callable) -> None:
 
     mixed = "mixes positions: move h behind t before you join it with d"
     mistakes = {
-        "the heads' features are interleaved: all of head 1 comes first": interleaved,
+        "the heads' features are interleaved: all of head 1 comes first": (
+            lambda heads: rearrange(heads, "b h t d -> b t (d h)")
+        ),
         f"the shape is right, but a row {mixed}": reshaped,
         f"d moved in place of h, so a row {mixed}": d_moved,
-        "heads are joined with positions: h and d": joined_with_positions,
+        "heads are joined with positions: h and d": (
+            lambda heads: rearrange(heads, "b h t d -> b (h t) d")
+        ),
         "`list` takes sequences, the first axis, not heads: `unbind(1)`": (
-            joined_along_batch
+            lambda heads: rearrange(heads, "b h t d -> h t (b d)")
         ),
         "one head alone: put all of them side by side": lambda heads: heads[:, 0],
         "the heads are added up: put them side by side": lambda heads: heads.sum(1),
@@ -121,10 +97,11 @@ def merge_heads(answer: Callable) -> None:
         (draw(3, 2, 7, 6, seed=1),),
         (draw(1, 4, 2, 3, seed=2),),
     ]
-    compare(answer, right, cases, mistakes, "merge_heads: what was cut is whole again")
+    return Exercise(right, cases, mistakes, "what was cut is whole again")
 
 
-def split_heads(answer: Callable) -> None:
+@check
+def split_heads() -> Exercise:
     """`answer(heads, w_output)`: (b h t d) and (c c) to each head's share (b h t c)."""
 
     def right(heads: Tensor, w_output: Tensor) -> Tensor:
@@ -142,6 +119,9 @@ def split_heads(answer: Callable) -> None:
         output = whole_output(heads, w_output)
         return torch.stack([output] * heads.shape[1], 1)
 
+    def equal_shares(heads: Tensor, w_output: Tensor) -> Tensor:
+        return whole_output_for_each(heads, w_output) / heads.shape[1]
+
     def rows_of_the_first(heads: Tensor, w_output: Tensor) -> Tensor:
         return heads @ w_output[: heads.shape[-1]]
 
@@ -157,6 +137,9 @@ def split_heads(answer: Callable) -> None:
         "this is the whole output: keep the shares of the heads apart": whole_output,
         "the output was cut into heads: a share is c wide, and they add up": output_cut,
         "each head was given the whole output": whole_output_for_each,
+        "equal shares of the output: a share depends on its own head alone": (
+            equal_shares
+        ),
         "every head met the rows of the first": rows_of_the_first,
         "rows were dealt out in turn: the first d belong to the first head": (
             rows_dealt_out
@@ -177,5 +160,5 @@ def split_heads(answer: Callable) -> None:
         (draw(3, 2, 7, 5, seed=3), draw(10, 10)),
         (draw(1, 4, 6, 2, seed=1), draw(8, 8)),
     ]
-    praise = "split_heads: the output is what each head adds, summed up"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the output is what each head adds, summed up"
+    return Exercise(right, cases, mistakes, praise)

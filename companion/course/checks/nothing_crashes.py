@@ -7,7 +7,7 @@ import torch
 from ..cabinet import faults
 from ..cabinet.disguise import classes_of, disguised
 from ..cabinet.machine import Machine, MyGPT, Run
-from .compare import GRADED, Mistake, Stop, compare, raised_by, unwritten
+from .compare import GRADED, Exercise, Mistake, Stop, check, raised_by, unwritten
 from .effects import attributes_kept
 from .judge import NoVerdict, judge, right_machines, verdict_of
 from .words import TooMany, describe, listed, unreadable
@@ -36,15 +36,24 @@ def small(machine: type[Machine], n_layers: int = 2) -> Machine:
 class LastPlaceLeaks(MyGPT):
     """The first place sees the last one."""
 
+    seen_by_the_first = slice(-1, None)
+
     def mask(
         self, n_seen: int, n_new: int, is_text: torch.Tensor | None
     ) -> torch.Tensor:
         mask = super().mask(n_seen, n_new, is_text).clone()
-        mask[..., 0, -1] = True
+        mask[..., 0, self.seen_by_the_first] = True
         return mask
 
 
-def later_changes_nothing(answer: Callable) -> None:
+class SecondPlaceLeaks(LastPlaceLeaks):
+    """The first place sees the second one, and no other sees anything later."""
+
+    seen_by_the_first = slice(1, 2)
+
+
+@check
+def later_changes_nothing() -> Exercise:
     """`answer(machine)`: whether no token changes the logits before it."""
 
     def tokens_of(machine: Machine) -> torch.Tensor:
@@ -63,12 +72,23 @@ def later_changes_nothing(answer: Callable) -> None:
             return model(tokens), model(others)
 
     # To 1e-5, a hundred roundings of float32; a fault moves a logit by a thousandth.
-    def right(machine: Machine) -> bool:
-        for place in range(1, machine.context_length):
+    def compared(machine: Machine, n_left_out: int = 0) -> bool:
+        for place in range(1 + n_left_out, machine.context_length):
             before, after = logits_before_and_after(machine, place)
-            if not torch.allclose(before[:, :place], after[:, :place], atol=1e-5):
+            seen = slice(place - n_left_out)
+            if not torch.allclose(before[:, seen], after[:, seen], atol=1e-5):
                 return False
         return True
+
+    def right(machine: Machine) -> bool:
+        return compared(machine)
+
+    def one_place_left_out(machine: Machine) -> bool:
+        return compared(machine, 1)
+
+    def last_changed_alone(machine: Machine) -> bool:
+        before, after = logits_before_and_after(machine, -1)
+        return torch.allclose(before[:, :-1], after[:, :-1], atol=1e-5)
 
     def all_places_compared(machine: Machine) -> bool:
         before, after = logits_before_and_after(machine, -1)
@@ -96,9 +116,10 @@ def later_changes_nothing(answer: Callable) -> None:
     ]
     cases = [(small(Machine),), (right_machines()[1],)]
     cases += [(small(faults.model_fault(model)),) for model in wrong_models]
-    cases += [(small(faults.model_fault(faults.OneAhead), n_layers=1),)]
-    compare(
-        answer,
+    # With one layer a leak goes no further than its own place.
+    one_layer = [faults.OneAhead, SecondPlaceLeaks]
+    cases += [(small(faults.model_fault(model), 1),) for model in one_layer]
+    return Exercise(
         right,
         cases,
         {
@@ -109,8 +130,12 @@ def later_changes_nothing(answer: Callable) -> None:
             "it passes every machine: change a token, and compare the logits before"
             " it": nothing_changed,
             "it says True of wrong machines, and False of right ones": wrong_way_round,
+            "it passes a machine whose places look one ahead, with one layer: compare"
+            " the place right before the changed token, too": one_place_left_out,
+            "it passes a machine whose first place sees the second: change every token"
+            " in turn, not the last alone": last_changed_alone,
         },
-        "later_changes_nothing: it finds who looks ahead, and flags nobody else",
+        "it finds who looks ahead, and flags nobody else",
         passes,
     )
 
@@ -134,15 +159,27 @@ class StepForgotten(Machine):
 
 
 class WeightsIn16Bits(Machine):
-    """A checkpoint holds the weights in 16 bits, so a resumed run is a little off."""
+    """A checkpoint has 16 bits for each weight."""
 
     def save(self, run: Run) -> dict:
         saved = super().save(run)
-        weights = {name: w.bfloat16() for name, w in saved["weights"].items()}
-        return saved | {"weights": weights}
+        weights = saved["weights"].items()
+        return saved | {"weights": {name: w.half() for name, w in weights}}
 
 
-def goes_on(answer: Callable) -> None:
+class WeightsInFiveDigits(Machine):
+    """A checkpoint is a text, and has five digits for each weight."""
+
+    def resume(self, saved: dict) -> Run:
+        run = super().resume(saved)
+        for weight in run.model.parameters():
+            digits = [float(f"{x:.5g}") for x in weight.flatten().tolist()]
+            weight.data = torch.tensor(digits).view_as(weight)
+        return run
+
+
+@check
+def goes_on() -> Exercise:
     """`answer(machine)`: whether a run that is saved and resumed goes on to the bit."""
 
     def text_of(machine: Machine) -> torch.Tensor:
@@ -176,36 +213,36 @@ def goes_on(answer: Callable) -> None:
         machine.go_on(resumed, text_of(machine), 2)
         return equal(in_one_piece(machine, 2), resumed)
 
-    def nearly(machine: Machine) -> bool:
+    def compared_at_once(machine: Machine) -> bool:
+        run = in_one_piece(machine, 1)
+        return equal(run, machine.resume(machine.save(run)))
+
+    def close(machine: Machine, tolerance: float) -> bool:
         resumed = machine.resume(machine.save(in_one_piece(machine, 3)))
         machine.go_on(resumed, text_of(machine), 3)
-        weights = in_one_piece(machine, 6).model.state_dict()
-        others = resumed.model.state_dict()
-        return all(
-            torch.allclose(weights[name], others[name], atol=1e-2) for name in weights
-        )
+        whole = in_one_piece(machine, 6)
+        pairs = zip(whole.model.parameters(), resumed.model.parameters(), strict=True)
+        return all(torch.allclose(*pair, atol=tolerance) for pair in pairs)
 
-    wrong_machines = [
-        faults.GeneratorForgotten,
-        OptimizerForgotten,
-        StepForgotten,
-        WeightsIn16Bits,
-    ]
+    wrong_machines = [faults.GeneratorForgotten, OptimizerForgotten, StepForgotten]
+    wrong_machines += [WeightsIn16Bits, WeightsInFiveDigits]
     cases = [(small(Machine),)]
     cases += [(small(wrong_machine),) for wrong_machine in wrong_machines]
-    compare(
-        answer,
+    return Exercise(
         right,
         cases,
         {
             "it passes every machine: save a run after some steps, resume it, and make"
-            " some steps more before you compare": all_pass,
-            "it sees no more than the saved weights: save a run after some steps,"
-            " resume it, and make some steps more before you compare": at_once,
+            " some steps more before you compare, to the bit": all_pass,
+            "it finds nothing but weights in fewer digits: save after some steps, and"
+            " make some steps more before you compare": compared_at_once,
+            "it passes a machine that saves its weights in 16 bits: compare to the bit,"
+            " by `torch.equal`": lambda machine: close(machine, 1e-2),
+            "it passes a machine that saves five digits of its weights: compare to the"
+            " bit, by `torch.equal`": lambda machine: close(machine, 1e-4),
             "it flags right machines: both runs must make as many steps": more_steps,
-            "it passes who keeps the weights in 16 bits: compare to the bit": nearly,
         },
-        "goes_on: it finds what a checkpoint forgets",
+        "it finds what a checkpoint forgets",
         passes,
     )
 

@@ -2,79 +2,37 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from numbers import Real
 
 import torch
 from torch import Tensor
 
-from .compare import Mistake, compare, difference, draw
+from .compare import Exercise, Mistake, check, difference, draw
 from .watch import Watch
 from .words import describe, number
 
 
-def block_operations(answer: Callable) -> None:
+@check
+def block_operations() -> Exercise:
     """`answer(t, d_model, n_heads, n_kv_heads, d_hidden)`: operations, forward."""
 
+    # A size is one letter here: n_heads is h, n_kv_heads is n, and d_hidden is f.
+
     def right(
-        t: int, d_model: int, n_heads: int, n_kv_heads: int, d_hidden: int
+        t: int,
+        d: int,
+        h: int,
+        n: int,
+        f: int,
+        keys_and_values: Callable = lambda t, d, h, n: 4 * t * d**2 * n / h,
+        scores: Callable = lambda t, d, h, n: 4 * t**2 * d,
+        n_matrices: int = 3,
     ) -> float:
-        projections = 4 * t * d_model**2 * (1 + n_kv_heads / n_heads)
-        return projections + 4 * t**2 * d_model + 6 * t * d_model * d_hidden
-
-    # The mistakes are short of some operations, or have some too many. In them a size
-    # is one letter: n_heads is h, n_kv_heads is n, and d_hidden is f.
-
-    def multiplications(t: int, d: int, h: int, n: int, f: int) -> float:
-        return right(t, d, h, n, f) / 2
-
-    def with_backward(t: int, d: int, h: int, n: int, f: int) -> float:
-        return right(t, d, h, n, f) * 3
-
-    def two_matrices(t: int, d: int, h: int, n: int, f: int) -> float:
-        return right(t, d, h, n, f) - 2 * t * d * f
-
-    def four_d_model(t: int, d: int, h: int, n: int, f: int) -> float:
-        return right(t, d, h, n, 4 * d)
-
-    def half_of_the_scores(t: int, d: int, h: int, n: int, f: int) -> float:
-        return right(t, d, h, n, f) - 2 * t**2 * d
-
-    def d_model_in_each_head(t: int, d: int, h: int, n: int, f: int) -> float:
-        scores = 4 * t**2 * d
-        return right(t, d, h, n, f) - scores + scores * h
-
-    def one_heads_scores(t: int, d: int, h: int, n: int, f: int) -> float:
-        scores = 4 * t**2 * d
-        return right(t, d, h, n, f) - scores + scores / h
-
-    def heads_of_one_feature(t: int, d: int, h: int, n: int, f: int) -> float:
-        keys_and_values = 4 * t * d * d * n / h
-        return right(t, d, h, n, f) - keys_and_values + 4 * t * d * n
-
-    def fewer_scores(t: int, d: int, h: int, n: int, f: int) -> float:
-        scores = 4 * t**2 * d
-        return right(t, d, h, n, f) - scores + scores * n / h
-
-    def no_output_projection(t: int, d: int, h: int, n: int, f: int) -> float:
-        return right(t, d, h, n, f) - 2 * t * d**2
-
-    def values_not_shared(t: int, d: int, h: int, n: int, f: int) -> float:
-        values = 2 * t * d**2
-        return right(t, d, h, n, f) - values * n / h + values
-
-    def nothing_shared(t: int, d: int, h: int, n: int, f: int) -> float:
-        return right(t, d, h, h, f)
-
-    def share_upside_down(t: int, d: int, h: int, n: int, f: int) -> float:
-        return right(t, d, n, h, f)
-
-    def divided_by_key_heads(t: int, d: int, h: int, n: int, f: int) -> float:
-        keys_and_values = 4 * t * d * d * n / h
-        return right(t, d, h, n, f) - keys_and_values + 4 * t * d * d / n
-
-    def share_of_0(t: int, d: int, h: int, n: int, f: int) -> float:
-        keys_and_values = 4 * t * d * d * n / h
-        return right(t, d, h, n, f) - keys_and_values + 4 * t * d * d * (n // h)
+        queries_and_output = 4 * t * d**2
+        feed_forward = n_matrices * 2 * t * d * f
+        attention = keys_and_values(t, d, h, n) + scores(t, d, h, n)
+        return queries_and_output + attention + feed_forward
 
     def by_terms(
         answer: Callable,
@@ -124,111 +82,89 @@ def block_operations(answer: Callable) -> None:
 
     cases = [(4, 8, 4, 2, 24), (7, 12, 6, 2, 30), (100, 96, 12, 4, 256)]
     mistakes = {
-        "multiplications alone: each comes with an addition": multiplications,
-        "three times too much: the backward pass isn't asked for": with_backward,
-        "two matrices of feed-forward: a gated one has three": two_matrices,
-        "the hidden layer has d_hidden features, not 4 d_model": four_d_model,
+        "multiplications alone: each comes with an addition": (
+            lambda *sizes: right(*sizes) / 2
+        ),
+        "three times too much: the backward pass isn't asked for": (
+            lambda *sizes: right(*sizes) * 3
+        ),
+        "two matrices of feed-forward: a gated one has three": partial(
+            right, n_matrices=2
+        ),
+        "the hidden layer has d_hidden features, not 4 d_model": (
+            lambda t, d, h, n, f: right(t, d, h, n, 4 * d)
+        ),
         "half of the scores and mixing: two products, and a mask saves nothing": (
-            half_of_the_scores
+            partial(right, scores=lambda t, d, h, n: 2 * t**2 * d)
         ),
         "scores and mixing n_heads times: a head has only d_model / n_heads features": (
-            d_model_in_each_head
+            partial(right, scores=lambda t, d, h, n: 4 * t**2 * d * h)
         ),
         "scores and mixing of one head: there are n_heads, with d_model features": (
-            one_heads_scores
+            partial(right, scores=lambda t, d, h, n: 4 * t**2 * d / h)
         ),
         "keys have n_kv_heads heads, each with d_model / n_heads features, not one": (
-            heads_of_one_feature
+            partial(right, keys_and_values=lambda t, d, h, n: 4 * t * d * n)
         ),
-        "fewer key heads save no scores: every query still meets every key": (
-            fewer_scores
+        "fewer key heads save no scores: every query still meets every key": partial(
+            right, scores=lambda t, d, h, n: 4 * t**2 * d * n / h
         ),
-        "the output projection is missing": no_output_projection,
-        "only the keys are shared: the values are, too": values_not_shared,
-        "keys and values are as wide as queries here": nothing_shared,
+        "the output projection is missing": (
+            lambda t, d, h, n, f: right(t, d, h, n, f) - 2 * t * d**2
+        ),
+        "only the keys are shared: the values are, too": partial(
+            right, keys_and_values=lambda t, d, h, n: 2 * t * d**2 * (n / h + 1)
+        ),
+        "keys and values are as wide as queries here": (
+            lambda t, d, h, n, f: right(t, d, h, h, f)
+        ),
         "the share is upside down: keys have n_kv_heads / n_heads of the width": (
-            share_upside_down
+            lambda t, d, h, n, f: right(t, d, n, h, f)
         ),
         "d_model is divided by n_kv_heads: a head has d_model / n_heads features": (
-            divided_by_key_heads
+            partial(right, keys_and_values=lambda t, d, h, n: 4 * t * d * d / n)
         ),
-        "n_kv_heads // n_heads is 0: keys cost nothing here": share_of_0,
+        "n_kv_heads // n_heads is 0: keys cost nothing here": partial(
+            right, keys_and_values=lambda t, d, h, n: 4 * t * d**2 * (n // h)
+        ),
     }
-    praise = "block_operations: projections, scores and mixing, a gated layer"
-    compare(answer, right, cases, mistakes, praise, by_terms)
+    praise = "projections, scores and mixing, a gated layer"
+    return Exercise(right, cases, mistakes, praise, by_terms)
 
 
-def merge_all(answer: Callable) -> None:
+@check
+def merge_all() -> Exercise:
     """`answer(largest, totals, outs)`: (n t 1), (n t 1), (n t d) -> attention (t d)."""
 
-    def right(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
+    def own_top(largest: Tensor) -> Tensor:
+        """Each query's largest score (t 1), and 0 where no piece has a key."""
         top = largest.amax(0)
-        top = top.masked_fill(top == -torch.inf, 0)  # where no piece has a key
-        shrink = (largest - top).exp()
-        total = (shrink * totals).sum(0)
-        out = (shrink * outs).sum(0)
-        return out / total.masked_fill(total == 0, 1)
+        return top.masked_fill(top == -torch.inf, 0)
 
-    # What the mistakes share.
+    def shrunk(shrink: Tensor, x: Tensor) -> Tensor:
+        return (shrink * x).sum(0)
 
-    def shrinking(largest: Tensor) -> Tensor:
-        """By what each piece shrinks (n t 1), as it should."""
-        top = largest.amax(0)
-        top = top.masked_fill(top == -torch.inf, 0)
-        return (largest - top).exp()
+    def as_they_are(shrink: Tensor, x: Tensor) -> Tensor:
+        return x.sum(0)
 
     def divided(out: Tensor, total: Tensor) -> Tensor:
-        """out / total, and 0 for a query without any key."""
         return out / total.masked_fill(total == 0, 1)
 
-    def merged(shrink: Tensor | float, totals: Tensor, outs: Tensor) -> Tensor:
-        """The pieces, each shrunk, then added and divided."""
-        return divided((shrink * outs).sum(0), (shrink * totals).sum(0))
-
-    # Mistakes with the largest.
-
-    def infinite_top(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
-        shrink = (largest - largest.amax(0)).exp()
-        return merged(shrink, totals, outs)
-
-    def no_top(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
-        return merged(largest.exp(), totals, outs)
-
-    def one_top(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
-        shrink = (largest - largest.max()).exp()
-        return merged(shrink, totals, outs)
-
-    def top_above_0(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
-        top = largest.amax(0).clamp(min=0)
-        return merged((largest - top).exp(), totals, outs)
-
-    def largest_of_0(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
-        filled = largest.masked_fill(largest == -torch.inf, 0)
-        return right(filled, totals, outs)
-
-    # Mistakes with sums and outputs.
-
-    def mean_of_answers(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
-        return (outs / totals.clamp(min=1e-9)).mean(0)
-
-    def sums_shrunk_alone(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
-        return divided(outs.sum(0), (shrinking(largest) * totals).sum(0))
-
-    def outs_shrunk_alone(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
-        return divided((shrinking(largest) * outs).sum(0), totals.sum(0))
-
-    def nothing_shrunk(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
-        return divided(outs.sum(0), totals.sum(0))
-
-    def multiplied_again(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
-        return right(largest, totals, outs * totals)
+    def right(
+        largest: Tensor,
+        totals: Tensor,
+        outs: Tensor,
+        top: Callable = own_top,
+        out: Callable = shrunk,
+        total: Callable = shrunk,
+        divided: Callable = divided,
+    ) -> Tensor:
+        shrink = (largest - top(largest)).exp()
+        return divided(out(shrink, outs), total(shrink, totals))
 
     def pieces_count_alike(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
         own_answers = outs / totals.clamp(min=1)
         return right(largest, torch.ones_like(totals), own_answers)
-
-    def not_divided(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
-        return (shrinking(largest) * outs).sum(0)
 
     def case(
         n: int,
@@ -260,81 +196,65 @@ def merge_all(answer: Callable) -> None:
         case(1, 6, 3),
     ]
     mistakes = {
-        "a query without any key gives NaN: -inf minus -inf is no number": infinite_top,
-        "the mean of the pieces' answers: a piece with larger scores counts more": (
-            mean_of_answers
+        "a query without any key gives NaN: -inf minus -inf is no number": partial(
+            right, top=lambda largest: largest.amax(0)
         ),
-        "exp overflows: subtract the largest first": no_top,
-        "one largest for all queries: each query has its own": one_top,
+        "the mean of the pieces' answers: a piece with larger scores counts more": (
+            lambda largest, totals, outs: (outs / totals.clamp(min=1e-9)).mean(0)
+        ),
+        "exp overflows: subtract the largest first": partial(
+            right, top=lambda largest: 0
+        ),
+        "one largest for all queries: each query has its own": partial(
+            right, top=torch.max
+        ),
         "the largest is held above some number, and all scores below it are lost:"
-        " change it only where it is -inf": top_above_0,
+        " change it only where it is -inf": partial(
+            right, top=lambda largest: largest.amax(0).clamp(min=0)
+        ),
         "a piece without keys has a largest of 0 here: where all others lie far below"
-        " it, they vanish": largest_of_0,
-        "only the sums are shrunk: outputs must be, too": sums_shrunk_alone,
-        "only the outputs are shrunk: sums must be, too": outs_shrunk_alone,
-        "the pieces are added as they are: shrink each first": nothing_shrunk,
+        " it, they vanish": lambda largest, totals, outs: right(
+            largest.masked_fill(largest == -torch.inf, 0), totals, outs
+        ),
+        "only the sums are shrunk: outputs must be, too": partial(
+            right, out=as_they_are
+        ),
+        "only the outputs are shrunk: sums must be, too": partial(
+            right, total=as_they_are
+        ),
+        "the pieces are added as they are: shrink each first": partial(
+            right, out=as_they_are, total=as_they_are
+        ),
         "the outputs aren't divided yet: don't multiply them by the sums again": (
-            multiplied_again
+            lambda largest, totals, outs: right(largest, totals, outs * totals)
         ),
         "a piece with more keys should count more: multiply by its sum": (
             pieces_count_alike
         ),
-        "not divided by the sum of all pieces": not_divided,
+        "not divided by the sum of all pieces": partial(
+            right, divided=lambda out, total: out
+        ),
     }
-    praise = "merge_all: one largest score for all, then sums"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "one largest score for all, then sums"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def accumulated(answer: Callable) -> None:
+@check
+def accumulated() -> Exercise:
     """`answer(surprises, real)`: each piece's part of the mean surprise (b t)."""
 
-    def right(surprises: list[Tensor], real: list[Tensor]) -> list[Tensor]:
-        n = sum(r.sum() for r in real)
-        return [x[r].sum() / n for x, r in zip(surprises, real, strict=True)]
-
-    # What the mistakes divide by.
-
-    def n_real(real: list[Tensor]) -> Tensor:
-        """How many tokens are real, in all pieces."""
-        return sum(r.sum() for r in real)
+    def right(
+        surprises: list[Tensor],
+        real: list[Tensor],
+        added: Callable = lambda x, real: x[real].sum(),
+        number: Callable = lambda real: sum(r.sum() for r in real),
+    ) -> list[Tensor]:
+        n = number(real)
+        return [added(x, r) / n for x, r in zip(surprises, real, strict=True)]
 
     def n_places(real: list[Tensor]) -> int:
         """How many tokens there are, padding included, in all pieces."""
         return sum(r.numel() for r in real)
-
-    def n_texts(real: list[Tensor]) -> int:
-        """How many texts there are, in all pieces."""
-        return sum(len(r) for r in real)
-
-    # Means.
-
-    def own_means(surprises: list[Tensor], real: list[Tensor]) -> list[Tensor]:
-        return [x[r].mean() for x, r in zip(surprises, real, strict=True)]
-
-    def means_alike(surprises: list[Tensor], real: list[Tensor]) -> list[Tensor]:
-        return [mean / len(surprises) for mean in own_means(surprises, real)]
-
-    def weighed_means(surprises: list[Tensor], real: list[Tensor]) -> list[Tensor]:
-        n = n_real(real)
-        pairs = zip(surprises, real, strict=True)
-        return [x[r].mean() * r.sum() / n for x, r in pairs]
-
-    # Sums.
-
-    def padding_counted(surprises: list[Tensor], real: list[Tensor]) -> list[Tensor]:
-        return [x.sum() / n_places(real) for x in surprises]
-
-    def padding_in_sums(surprises: list[Tensor], real: list[Tensor]) -> list[Tensor]:
-        return [x.sum() / n_real(real) for x in surprises]
-
-    def own_sums(surprises: list[Tensor], real: list[Tensor]) -> list[Tensor]:
-        return [x[r].sum() for x, r in zip(surprises, real, strict=True)]
-
-    def by_places(surprises: list[Tensor], real: list[Tensor]) -> list[Tensor]:
-        return [loss / n_places(real) for loss in own_sums(surprises, real)]
-
-    def by_texts(surprises: list[Tensor], real: list[Tensor]) -> list[Tensor]:
-        return [loss / n_texts(real) for loss in own_sums(surprises, real)]
 
     def cut_off(surprises: list[Tensor], real: list[Tensor]) -> list[Tensor]:
         losses = right(surprises, real)
@@ -387,149 +307,67 @@ def accumulated(answer: Callable) -> None:
         case((4, [2, 1, 4]), (7, [6]), (2, [1, 2]), (2, [0])),
     ]
     mistakes = {
-        "each piece's mean counts alike: divide its sum by all real tokens": (
-            means_alike
+        # Means.
+        "each piece's mean counts alike: divide its sum by all real tokens": partial(
+            right, added=lambda x, real: x[real].mean(), number=len
         ),
-        "these are the pieces' own means: their sum grows with their number": own_means,
-        "a piece of padding alone has no mean: divide its sum": weighed_means,
-        "padding is counted: leave out what is not real": padding_counted,
-        "padding is in the sums: leave out what is not real": padding_in_sums,
+        "these are the pieces' own means: their sum grows with their number": partial(
+            right, added=lambda x, real: x[real].mean(), number=lambda real: 1
+        ),
+        "a piece of padding alone has no mean: divide its sum": partial(
+            right, added=lambda x, real: x[real].mean() * real.sum()
+        ),
+        # Sums.
+        "padding is counted: leave out what is not real": partial(
+            right, added=lambda x, real: x.sum(), number=n_places
+        ),
+        "padding is in the sums: leave out what is not real": partial(
+            right, added=lambda x, real: x.sum()
+        ),
         "the sum is divided by all places: divide by the number of real tokens": (
-            by_places
+            partial(right, number=n_places)
         ),
-        "these are sums: divide by the number of real tokens in all pieces": own_sums,
-        "texts are counted: divide by the number of real tokens": by_texts,
+        "these are sums: divide by the number of real tokens in all pieces": partial(
+            right, number=lambda real: 1
+        ),
+        "texts are counted: divide by the number of real tokens": partial(
+            right, number=lambda real: sum(map(len, real))
+        ),
         "the surprises are cut off, by `detach`, `item` or a new tensor": cut_off,
     }
-    praise = "accumulated: the real tokens of all pieces first, then a part for each"
-    compare(answer, right, cases, mistakes, praise, backward)
+    praise = "the real tokens of all pieces first, then a part for each"
+    return Exercise(right, cases, mistakes, praise, backward)
 
 
-def linear_attention(answer: Callable) -> None:
+@check
+def linear_attention() -> Exercise:
     """`answer(queries, keys, values, directions)`: Performer's guess, (t d)."""
 
     def right(
-        queries: Tensor, keys: Tensor, values: Tensor, directions: Tensor
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        directions: Tensor,
+        power: float = 0.25,
+        feature: Callable = lambda dots, half_length, d: (dots - half_length).exp(),
+        total: Callable = lambda by_queries, by_keys: by_queries @ by_keys.sum(0),
     ) -> Tensor:
         def features(x: Tensor) -> Tensor:
-            x = x / x.shape[-1] ** 0.25
-            return (x @ directions.T - x.square().sum(-1, keepdim=True) / 2).exp()
+            d = x.shape[-1]
+            x = x / d**power
+            half_length = x.square().sum(-1, keepdim=True) / 2
+            return feature(x @ directions.T, half_length, d)
 
         by_queries = features(queries)
         by_keys = features(keys)
         mixed = by_queries @ (by_keys.T @ values)
-        return mixed / (by_queries @ by_keys.sum(0))[:, None]
-
-    # What the mistakes share.
-
-    def half_length(x: Tensor) -> Tensor:
-        """|x|² / 2 of each vector, (... 1)."""
-        return x.square().sum(-1, keepdim=True) / 2
-
-    def right_features(x: Tensor, directions: Tensor) -> Tensor:
-        """The features (... m) of the right answer."""
-        x = x / x.shape[-1] ** 0.25
-        return (x @ directions.T - half_length(x)).exp()
-
-    def mixed(by_queries: Tensor, by_keys: Tensor, values: Tensor) -> Tensor:
-        """The answers (t d) by features (t m) and (s m): the weights sum to 1."""
-        total = by_queries @ by_keys.sum(0)
-        return by_queries @ (by_keys.T @ values) / total[:, None]
-
-    # Mistakes with the features, of queries and keys alike.
-
-    def lengths_before_dividing(
-        queries: Tensor, keys: Tensor, values: Tensor, directions: Tensor
-    ) -> Tensor:
-        def features(x: Tensor) -> Tensor:
-            scaled = x / x.shape[-1] ** 0.25
-            return (scaled @ directions.T - half_length(x)).exp()
-
-        return mixed(features(queries), features(keys), values)
-
-    def no_root(
-        queries: Tensor, keys: Tensor, values: Tensor, directions: Tensor
-    ) -> Tensor:
-        def features(x: Tensor) -> Tensor:
-            return (x @ directions.T - half_length(x)).exp()
-
-        return mixed(features(queries), features(keys), values)
-
-    def root_twice(
-        queries: Tensor, keys: Tensor, values: Tensor, directions: Tensor
-    ) -> Tensor:
-        def features(x: Tensor) -> Tensor:
-            x = x / x.shape[-1] ** 0.5
-            return (x @ directions.T - half_length(x)).exp()
-
-        return mixed(features(queries), features(keys), values)
-
-    def lengths_added(
-        queries: Tensor, keys: Tensor, values: Tensor, directions: Tensor
-    ) -> Tensor:
-        def features(x: Tensor) -> Tensor:
-            x = x / x.shape[-1] ** 0.25
-            return (x @ directions.T + half_length(x)).exp()
-
-        return mixed(features(queries), features(keys), values)
-
-    def no_exponential(
-        queries: Tensor, keys: Tensor, values: Tensor, directions: Tensor
-    ) -> Tensor:
-        def features(x: Tensor) -> Tensor:
-            x = x / x.shape[-1] ** 0.25
-            return x @ directions.T - half_length(x)
-
-        return mixed(features(queries), features(keys), values)
-
-    def no_lengths(
-        queries: Tensor, keys: Tensor, values: Tensor, directions: Tensor
-    ) -> Tensor:
-        def features(x: Tensor) -> Tensor:
-            x = x / x.shape[-1] ** 0.25
-            return (x @ directions.T).exp()
-
-        return mixed(features(queries), features(keys), values)
-
-    def whole_lengths(
-        queries: Tensor, keys: Tensor, values: Tensor, directions: Tensor
-    ) -> Tensor:
-        def features(x: Tensor) -> Tensor:
-            x = x / x.shape[-1] ** 0.25
-            return (x @ directions.T - x.square().sum(-1, keepdim=True)).exp()
-
-        return mixed(features(queries), features(keys), values)
-
-    # Mistakes with what the features are used for.
-
-    def sum_over_keys_lost(
-        queries: Tensor, keys: Tensor, values: Tensor, directions: Tensor
-    ) -> Tensor:
-        by_queries = right_features(queries, directions)
-        by_keys = right_features(keys, directions)
-        total = by_queries.sum(-1, keepdim=True) * by_keys.sum()
-        return by_queries @ (by_keys.T @ values) / total
+        return mixed / total(by_queries, by_keys)[:, None]
 
     def attention_itself(
         queries: Tensor, keys: Tensor, values: Tensor, directions: Tensor
     ) -> Tensor:
         scores = queries @ keys.T / queries.shape[-1] ** 0.5
         return scores.softmax(-1) @ values
-
-    def divided_by_the_mean(
-        queries: Tensor, keys: Tensor, values: Tensor, directions: Tensor
-    ) -> Tensor:
-        by_queries = right_features(queries, directions)
-        by_keys = right_features(keys, directions)
-        total = by_queries @ by_keys.mean(0)
-        return by_queries @ (by_keys.T @ values) / total[:, None]
-
-    def not_divided(
-        queries: Tensor, keys: Tensor, values: Tensor, directions: Tensor
-    ) -> Tensor:
-        by_queries = right_features(queries, directions)
-        by_keys = right_features(keys, directions)
-        return by_queries @ (by_keys.T @ values)
 
     def watched(answer: Callable, q: Tensor, k: Tensor, v: Tensor, r: Tensor) -> Tensor:
         """The answers, of which no table of all queries and keys may be made."""
@@ -554,20 +392,39 @@ def linear_attention(answer: Callable) -> None:
 
     cases = [case(3, 5, 4, 7), case(6, 2, 8, 3), case(300, 200, 4, 3)]
     mistakes = {
-        "lengths are taken before dividing by d ** 0.25": lengths_before_dividing,
-        "the sum over keys is lost in the denominator: multiply a query's features by"
-        " the sum of all keys' features": sum_over_keys_lost,
-        "this is attention itself: use the features, not the scores": attention_itself,
-        "attention's root of d is missing: divide both by d ** 0.25": no_root,
-        "both are divided by the root of d: together that is d": root_twice,
-        "|q|² / 2 and |k|² / 2 are added: subtract them": lengths_added,
-        "divided by the mean over the keys: weights sum to 1 if it is the sum": (
-            divided_by_the_mean
+        "lengths are taken before dividing by d ** 0.25": partial(
+            right,
+            feature=lambda dots, half_length, d: (dots - d**0.5 * half_length).exp(),
         ),
-        "the exponential is missing: a feature is e to that power": no_exponential,
-        "the keys' own lengths are missing: subtract |k|² / 2": no_lengths,
-        "all of |k|² is subtracted: half of it": whole_lengths,
-        "the answers are not divided: weights sum to 1": not_divided,
+        "the sum over keys is lost in the denominator: multiply a query's features by"
+        " the sum of all keys' features": partial(
+            right, total=lambda by_queries, by_keys: by_queries.sum(-1) * by_keys.sum()
+        ),
+        "this is attention itself: use the features, not the scores": attention_itself,
+        "attention's root of d is missing: divide both by d ** 0.25": partial(
+            right, power=0
+        ),
+        "both are divided by the root of d: together that is d": partial(
+            right, power=0.5
+        ),
+        "|q|² / 2 and |k|² / 2 are added: subtract them": partial(
+            right, feature=lambda dots, half_length, d: (dots + half_length).exp()
+        ),
+        "divided by the mean over the keys: weights sum to 1 if it is the sum": partial(
+            right, total=lambda by_queries, by_keys: by_queries @ by_keys.mean(0)
+        ),
+        "the exponential is missing: a feature is e to that power": partial(
+            right, feature=lambda dots, half_length, d: dots - half_length
+        ),
+        "the keys' own lengths are missing: subtract |k|² / 2": partial(
+            right, feature=lambda dots, half_length, d: dots.exp()
+        ),
+        "all of |k|² is subtracted: half of it": partial(
+            right, feature=lambda dots, half_length, d: (dots - 2 * half_length).exp()
+        ),
+        "the answers are not divided: weights sum to 1": partial(
+            right, total=lambda by_queries, by_keys: torch.ones(len(by_queries))
+        ),
     }
-    praise = "linear_attention: one sum over the keys serves all queries"
-    compare(answer, right, cases, mistakes, praise, watched)
+    praise = "one sum over the keys serves all queries"
+    return Exercise(right, cases, mistakes, praise, watched)

@@ -2,73 +2,65 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from ...model.attention import causal_mask
 from ...model.positions import deinterleave, interleave, relative_buckets, rotate
-from .compare import compare, draw
+from .compare import Exercise, check, draw
 
 
-def slopes(answer: Callable) -> None:
+@check
+def slopes() -> Exercise:
     """`answer(n_heads)`: ALiBi's slopes, for a power of two and for other numbers."""
-
-    def right(n_heads: int) -> list[float]:
-        power = 2 ** int(math.log2(n_heads))
-        return torch.cat([even(power), even(2 * power)[::2]])[:n_heads].tolist()
 
     def even(n: int) -> Tensor:
         """The rule for powers of two, for any number."""
         return 2 ** (-8 * torch.arange(1, n + 1) / n)
 
-    def power_above(n_heads: int) -> list[float]:
-        power = 2 ** math.ceil(math.log2(n_heads))
-        return torch.cat([even(power), even(2 * power)[::2]])[:n_heads].tolist()
-
-    def power_nearest(n_heads: int) -> list[float]:
-        power = 2 ** round(math.log2(n_heads))
-        return torch.cat([even(power), even(2 * power)[::2]])[:n_heads].tolist()
-
-    def rest_by_its_own_number(n_heads: int) -> list[float]:
-        power = 2 ** int(math.log2(n_heads))
-        return torch.cat([even(power), even(n_heads - power)]).tolist()
-
-    def each_of_the_longer(n_heads: int) -> list[float]:
-        power = 2 ** int(math.log2(n_heads))
-        return torch.cat([even(power), even(2 * power)])[:n_heads].tolist()
-
-    def from_the_second_on(n_heads: int) -> list[float]:
-        power = 2 ** int(math.log2(n_heads))
-        return torch.cat([even(power), even(2 * power)[1::2]])[:n_heads].tolist()
+    def right(
+        n_heads: int,
+        power: Callable = lambda n_heads: 2 ** int(math.log2(n_heads)),
+        rule: Callable = even,
+        rest: Callable = lambda longer, n_left: longer[::2],
+    ) -> list[float]:
+        n = power(n_heads)
+        slopes = torch.cat([rule(n), rest(rule(2 * n), n_heads - n)])
+        return slopes[:n_heads].tolist()
 
     def too_many(n_heads: int) -> list[float]:
         power = 2 ** int(math.log2(n_heads))
         return torch.cat([even(power), even(2 * power)[::2]]).tolist()
 
-    def counted_from_zero(n_heads: int) -> list[float]:
-        power = 2 ** int(math.log2(n_heads))
-        short = 2 ** (-8 * torch.arange(power) / power)
-        long = 2 ** (-8 * torch.arange(2 * power) / (2 * power))
-        return torch.cat([short, long[::2]])[:n_heads].tolist()
-
-    def halves(n_heads: int) -> list[float]:
-        return (0.5 ** torch.arange(1, n_heads + 1)).tolist()
-
     mistakes = {
         "right for powers of two only: 12 begin with 8": lambda h: even(h).tolist(),
-        "begin 12 heads with the slopes for 8, not for 16": power_above,
-        "take the power of two below, not the nearest": power_nearest,
-        "take the rest from the longer list": rest_by_its_own_number,
-        "take every second of the longer list": each_of_the_longer,
-        "begin the longer list with its first": from_the_second_on,
+        "begin 12 heads with the slopes for 8, not for 16": partial(
+            right, power=lambda n_heads: 2 ** math.ceil(math.log2(n_heads))
+        ),
+        "take the power of two below, not the nearest": partial(
+            right, power=lambda n_heads: 2 ** round(math.log2(n_heads))
+        ),
+        "take the rest from the longer list": partial(
+            right, rest=lambda longer, n_left: even(n_left)
+        ),
+        "take every second of the longer list": partial(
+            right, rest=lambda longer, n_left: longer
+        ),
+        "begin the longer list with its first": partial(
+            right, rest=lambda longer, n_left: longer[1::2]
+        ),
         "too many: stop when there are n_heads": too_many,
-        "count the heads from 1, not from 0": counted_from_zero,
+        "count the heads from 1, not from 0": partial(
+            right, rule=lambda n: 2 ** (-8 * torch.arange(n) / n)
+        ),
         "one slope for all heads: each has its own": lambda h: right(h)[:1] * h,
         "the slopes for the power of two come first, then the rest: don't sort them": (
             lambda h: sorted(right(h), reverse=True)
         ),
-        "steps of 1/2 are for 8 heads only: 2^(-8/n)": halves,
+        "steps of 1/2 are for 8 heads only: 2^(-8/n)": (
+            lambda h: (0.5 ** torch.arange(1, h + 1)).tolist()
+        ),
         "slopes are positive": lambda h: [-slope for slope in right(h)],
         "slopes are below 1: where is the minus?": (
             lambda h: [1 / slope for slope in right(h)]
@@ -76,88 +68,36 @@ def slopes(answer: Callable) -> None:
     }
 
     cases = [(12,), (8,), (3,), (1,), (5,), (16,), (40,), (15,)]
-    compare(answer, right, cases, mistakes, "slopes: from short-sighted to far-sighted")
+    return Exercise(right, cases, mistakes, "from short-sighted to far-sighted")
 
 
-def neighbours(answer: Callable) -> None:
+@check
+def neighbours() -> Exercise:
     """`answer(x, positions, n)`: pairs (2i, 2i + 1) of the first n features turned."""
 
-    def right(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        angles = positions[:, None] * 10_000 ** (-torch.arange(0, n, 2) / n)
-        a, b = x[:, 0:n:2], x[:, 1:n:2]
+    def turned(a: Tensor, b: Tensor, angles: Tensor) -> tuple[Tensor, Tensor]:
         new_a = a * angles.cos() - b * angles.sin()
         new_b = a * angles.sin() + b * angles.cos()
-        pairs = torch.stack([new_a, new_b], -1).flatten(-2)
-        return torch.cat([pairs, x[:, n:]], -1)
+        return new_a, new_b
 
-    def turned(x: Tensor, angles: Tensor) -> Tensor:
-        """x (t d) with its first pairs turned by the angles (t pairs)."""
-        n = 2 * angles.shape[1]
-        a, b = x[:, 0:n:2], x[:, 1:n:2]
-        new_a = a * angles.cos() - b * angles.sin()
-        new_b = a * angles.sin() + b * angles.cos()
-        return with_the_rest(new_a, new_b, x)
+    def right(
+        x: Tensor,
+        positions: Tensor,
+        n: int,
+        exponents: Callable = lambda n, d: -torch.arange(0, n, 2) / n,
+        base: int = 10_000,
+        turned: Callable = turned,
+    ) -> Tensor:
+        angles = positions[:, None] * base ** exponents(n, x.shape[1])
+        new = turned(x[:, 0:n:2], x[:, 1:n:2], angles)
+        return torch.cat([torch.stack(new, -1).flatten(-2), x[:, n:]], -1)
 
-    def with_the_rest(new_a: Tensor, new_b: Tensor, x: Tensor) -> Tensor:
-        """The new pairs, and what x has behind them."""
-        pairs = torch.stack([new_a, new_b], -1).flatten(-2)
-        return torch.cat([pairs, x[:, pairs.shape[1] :]], 1)
+    def both_plus(a: Tensor, b: Tensor, angles: Tensor) -> tuple[Tensor, Tensor]:
+        return a * angles.cos() + b * angles.sin(), turned(a, b, angles)[1]
 
-    # The angles are not right.
-
-    def speeds_of_d(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        d = x.shape[1]
-        return turned(x, positions[:, None] * 10_000 ** (-torch.arange(0, n, 2) / d))
-
-    def doubled_twice(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        exponents = -2 * torch.arange(0, n, 2) / n
-        return turned(x, positions[:, None] * 10_000**exponents)
-
-    def not_doubled(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        exponents = -torch.arange(n // 2) / n
-        return turned(x, positions[:, None] * 10_000**exponents)
-
-    def without_minus(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        exponents = torch.arange(0, n, 2) / n
-        return turned(x, positions[:, None] * 10_000**exponents)
-
-    def divided_by_n_minus_2(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        exponents = -torch.arange(0, n, 2) / (n - 2)
-        return turned(x, positions[:, None] * 10_000**exponents)
-
-    def one_speed(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        return turned(x, positions[:, None] * torch.ones(n // 2))
-
-    def base_1000(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        return turned(x, positions[:, None] * 1_000 ** (-torch.arange(0, n, 2) / n))
-
-    def in_degrees(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        return right(x, torch.deg2rad(positions), n)
-
-    def other_way(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        return right(x, -positions, n)
-
-    def places_in_x(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        return right(x, torch.arange(len(positions)), n)
-
-    # The angles are right, and not what is done with them.
-
-    def both_plus(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        angles = positions[:, None] * 10_000 ** (-torch.arange(0, n, 2) / n)
-        a, b = x[:, 0:n:2], x[:, 1:n:2]
-        new_a = a * angles.cos() + b * angles.sin()
-        new_b = a * angles.sin() + b * angles.cos()
-        return with_the_rest(new_a, new_b, x)
-
-    def overwritten(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        angles = positions[:, None] * 10_000 ** (-torch.arange(0, n, 2) / n)
-        a, b = x[:, 0:n:2], x[:, 1:n:2]
-        new_a = a * angles.cos() - b * angles.sin()
-        new_b = new_a * angles.sin() + b * angles.cos()
-        return with_the_rest(new_a, new_b, x)
-
-    def rest_hidden(x: Tensor, positions: Tensor, n: int) -> Tensor:
-        return right(x, positions, n) * (torch.arange(x.shape[1]) < n)
+    def overwritten(a: Tensor, b: Tensor, angles: Tensor) -> tuple[Tensor, Tensor]:
+        new_a, _ = turned(a, b, angles)
+        return new_a, turned(new_a, b, angles)[1]
 
     # The features are paired by the package's `rotate`, i with i + n/2.
 
@@ -173,13 +113,27 @@ def neighbours(answer: Callable) -> None:
         return torch.cat([halves, x[:, n:]], 1)
 
     mistakes = {
-        "the speeds are those of d features: here d is n": speeds_of_d,
-        "2i is doubled: arange(0, n, 2) is 2i already": doubled_twice,
-        "pair i has the speed 10000^(-2i/n), not -i/n": not_doubled,
-        "the exponent, -2i/n, has a minus": without_minus,
-        "divide 2i by n, not by n - 2": divided_by_n_minus_2,
-        "all pairs turn at one speed: each has its own": one_speed,
-        "the base is 10,000, not 1,000": base_1000,
+        # The angles are not right.
+        "the speeds are those of d features: here d is n": partial(
+            right, exponents=lambda n, d: -torch.arange(0, n, 2) / d
+        ),
+        "2i is doubled: arange(0, n, 2) is 2i already": partial(
+            right, exponents=lambda n, d: -2 * torch.arange(0, n, 2) / n
+        ),
+        "pair i has the speed 10000^(-2i/n), not -i/n": partial(
+            right, exponents=lambda n, d: -torch.arange(n // 2) / n
+        ),
+        "the exponent, -2i/n, has a minus": partial(
+            right, exponents=lambda n, d: torch.arange(0, n, 2) / n
+        ),
+        "divide 2i by n, not by n - 2": partial(
+            right, exponents=lambda n, d: -torch.arange(0, n, 2) / (n - 2)
+        ),
+        "all pairs turn at one speed: each has its own": partial(
+            right, exponents=lambda n, d: torch.zeros(n // 2)
+        ),
+        "the base is 10,000, not 1,000": partial(right, base=1_000),
+        # Other features are turned, or in other pairs.
         "all features are turned, not n": lambda x, p, n: right(x, p, x.shape[1]),
         "the features from n on are missing": lambda x, p, n: right(x, p, n)[:, :n],
         "feature i is paired with i + n/2: here neighbours are": halves_paired,
@@ -189,13 +143,26 @@ def neighbours(answer: Callable) -> None:
         "the right pairs come out in halves: stack on the last axis and flatten": (
             left_in_halves
         ),
-        "the features from n on stay as they are": rest_hidden,
+        "the features from n on stay as they are": (
+            lambda x, p, n: right(x, p, n) * (torch.arange(x.shape[1]) < n)
+        ),
         "a list or an array: make it a tensor": lambda x, p, n: right(x, p, n).tolist(),
-        "`sin` and `cos` take radians, and so they are": in_degrees,
-        "it turns the other way: which sine has the minus?": other_way,
-        "both sines have a plus: the one in a' has a minus": both_plus,
-        "b' is made of the new a: keep the old one as well": overwritten,
-        "use `positions`, not 0, 1, 2": places_in_x,
+        # The turn.
+        "`sin` and `cos` take radians, and so they are": (
+            lambda x, p, n: right(x, torch.deg2rad(p), n)
+        ),
+        "it turns the other way: which sine has the minus?": (
+            lambda x, p, n: right(x, -p, n)
+        ),
+        "both sines have a plus: the one in a' has a minus": partial(
+            right, turned=both_plus
+        ),
+        "b' is made of the new a: keep the old one as well": partial(
+            right, turned=overwritten
+        ),
+        "use `positions`, not 0, 1, 2": (
+            lambda x, p, n: right(x, torch.arange(len(p)), n)
+        ),
     }
 
     cases = [
@@ -203,145 +170,97 @@ def neighbours(answer: Callable) -> None:
         (draw(5, 8), torch.arange(5), 6),
         (draw(4, 12), torch.tensor([3, 1, 9, 5]), 12),
     ]
-    compare(answer, right, cases, mistakes, "neighbours: the rotation as GPT-J has it")
+    return Exercise(right, cases, mistakes, "the rotation as GPT-J has it")
 
 
-def buckets(answer: Callable) -> None:
+@check
+def buckets() -> Exercise:
     """`answer(distance, n_buckets, max_distance)`: T5's buckets in both directions."""
 
-    def right(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
+    def farther_by_a_factor(n: int, max_distance: int) -> Tensor:
+        """Where n wide buckets begin, the first of them at n."""
+        return n * (max_distance / n) ** (torch.arange(n) / n)
+
+    def right(
+        distance: Tensor,
+        n_buckets: int,
+        max_distance: int,
+        wide: Callable = farther_by_a_factor,
+        begun: Callable = torch.ge,
+        half: Callable = lambda distance, n_buckets: n_buckets // 2 * (distance < 0),
+    ) -> Tensor:
         exact = n_buckets // 4
-        steps = torch.arange(exact)
-        wide = exact * (max_distance / exact) ** (steps / exact)
-        begins = torch.cat([steps, wide])
-        bucket = (distance.abs()[..., None] >= begins).sum(-1) - 1
-        return bucket + n_buckets // 2 * (distance < 0)
-
-    def begun(distance: Tensor, wide: Tensor) -> Tensor:
-        """How many buckets have begun; the `wide` ones begin at these distances."""
-        begins = torch.cat([torch.arange(len(wide)), wide])
-        return (distance.abs()[..., None] >= begins).sum(-1) - 1
-
-    # The wide buckets begin elsewhere.
-
-    def one_step_less(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        exact = n_buckets // 4
-        steps = torch.arange(exact)
-        wide = exact * (max_distance / exact) ** (steps / (exact - 1))
-        return begun(distance, wide) + n_buckets // 2 * (distance < 0)
-
-    def steps_from_one(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        exact = n_buckets // 4
-        steps = torch.arange(1, exact + 1)
-        wide = exact * (max_distance / exact) ** (steps / exact)
-        return begun(distance, wide) + n_buckets // 2 * (distance < 0)
-
-    def factors_from_one(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        exact = n_buckets // 4
-        steps = torch.arange(exact)
-        wide = exact * max_distance ** (steps / exact)
-        return begun(distance, wide) + n_buckets // 2 * (distance < 0)
-
-    def equally_wide(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        exact = n_buckets // 4
-        steps = torch.arange(exact)
-        wide = exact + (max_distance - exact) * steps / exact
-        return begun(distance, wide) + n_buckets // 2 * (distance < 0)
-
-    def factor_16(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        exact = n_buckets // 4
-        steps = torch.arange(exact)
-        wide = exact * 16 ** (steps / exact)
-        return begun(distance, wide) + n_buckets // 2 * (distance < 0)
-
-    def begins_rounded(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        exact = n_buckets // 4
-        steps = torch.arange(exact)
-        wide = exact * (max_distance / exact) ** (steps / exact)
-        return begun(distance, wide.round()) + n_buckets // 2 * (distance < 0)
-
-    def begins_cut(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        exact = n_buckets // 4
-        steps = torch.arange(exact)
-        wide = exact * (max_distance / exact) ** (steps / exact)
-        return begun(distance, wide.floor()) + n_buckets // 2 * (distance < 0)
-
-    def begins_one_late(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        exact = n_buckets // 4
-        steps = torch.arange(exact)
-        wide = exact * (max_distance / exact) ** (steps / exact)
-        begins = torch.cat([steps, wide])
-        bucket = (distance.abs()[..., None] > begins).sum(-1) - 1
-        return bucket + n_buckets // 2 * (distance < 0)
-
-    # The halves for the two directions.
-
-    def upper_half_positive(d: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        bucket = right(d.abs(), n_buckets, max_distance)
-        return bucket + n_buckets // 2 * (d > 0)
-
-    def upper_half_empty(d: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        return right(d.abs(), n_buckets, max_distance)
+        begins = torch.cat([torch.arange(exact), wide(exact, max_distance)])
+        bucket = begun(distance.abs()[..., None], begins).sum(-1) - 1
+        return bucket + half(distance, n_buckets)
 
     def negative_in_one(d: Tensor, n_buckets: int, max_distance: int) -> Tensor:
         bucket = right(d.relu(), n_buckets, max_distance)
         return bucket + (n_buckets // 2 - 1) * (d < 0)
 
-    def sixteen_more(d: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        return right(d.abs(), n_buckets, max_distance) + 16 * (d < 0)
-
-    # By the logarithm of the distance, made a whole number.
-
-    def logarithm(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        """In which bucket, counted from the first wide one, and not yet whole."""
-        exact = n_buckets // 4
-        times = distance.abs().clamp(min=exact) / exact
-        return exact * times.log() / math.log(max_distance / exact)
-
-    def by_logarithm(distance: Tensor, n_buckets: int, far: Tensor) -> Tensor:
+    def by_logarithm(
+        distance: Tensor, n_buckets: int, max_distance: int, whole: Callable
+    ) -> Tensor:
+        """The logarithm of the distance, made a whole number by `whole`."""
         exact = n_buckets // 4
         away = distance.abs()
+        times = away.clamp(min=exact) / exact
+        far = whole(exact * times.log() / math.log(max_distance / exact), exact)
         bucket = torch.where(away < exact, away, exact + far.long())
         return bucket + n_buckets // 2 * (distance < 0)
 
-    def to_the_nearest(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        far = logarithm(distance, n_buckets, max_distance).round()
-        return by_logarithm(distance, n_buckets, far.clamp(max=n_buckets // 4 - 1))
-
-    def rounded_up(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        far = logarithm(distance, n_buckets, max_distance).ceil()
-        return by_logarithm(distance, n_buckets, far.clamp(max=n_buckets // 4 - 1))
-
-    def without_end(distance: Tensor, n_buckets: int, max_distance: int) -> Tensor:
-        far = logarithm(distance, n_buckets, max_distance).floor()
-        return by_logarithm(distance, n_buckets, far)
-
     mistakes = {
+        # The wide buckets begin elsewhere.
         "a fence post: 8 steps lead from 8 to 128, the last bucket begins after 7": (
-            one_step_less
+            partial(
+                right,
+                wide=lambda n, most: n * (most / n) ** (torch.arange(n) / (n - 1)),
+            )
         ),
-        "count the steps from 0: the first wide one begins at n_buckets / 4": (
-            steps_from_one
+        "count the steps from 0: the first wide one begins at n_buckets / 4": partial(
+            right, wide=lambda n, most: n * (most / n) ** (torch.arange(1, n + 1) / n)
         ),
         "the buckets widen too fast: the factors lead from n_buckets / 4, not from 1": (
-            factors_from_one
+            partial(right, wide=lambda n, most: n * most ** (torch.arange(n) / n))
         ),
-        "the wide buckets are equally wide: each begins a factor farther out": (
-            equally_wide
+        "the wide buckets are equally wide: each begins a factor farther out": partial(
+            right, wide=lambda n, most: n + (most - n) * torch.arange(n) / n
         ),
-        "the factor of 16 is not for all: max_distance / (n_buckets / 4)": factor_16,
-        "a bucket may begin at 11.3: don't round it": begins_rounded,
-        "a bucket may begin at 11.3: don't round it down": begins_cut,
-        "a bucket begins at its first distance: >=, not >": begins_one_late,
-        "the upper half is for negative distances": upper_half_positive,
-        "the upper half is for negative distances: here it is empty": upper_half_empty,
+        "the factor of 16 is not for all: max_distance / (n_buckets / 4)": partial(
+            right, wide=lambda n, most: farther_by_a_factor(n, 16 * n)
+        ),
+        "a bucket may begin at 11.3: don't round it": partial(
+            right, wide=lambda n, most: farther_by_a_factor(n, most).round()
+        ),
+        "a bucket may begin at 11.3: don't round it down": partial(
+            right, wide=lambda n, most: farther_by_a_factor(n, most).floor()
+        ),
+        "a bucket begins at its first distance: >=, not >": partial(
+            right, begun=torch.gt
+        ),
+        # The halves for the two directions.
+        "the upper half is for negative distances": partial(
+            right, half=lambda distance, n_buckets: n_buckets // 2 * (distance > 0)
+        ),
+        "the upper half is for negative distances: here it is empty": partial(
+            right, half=lambda distance, n_buckets: 0
+        ),
         "a negative distance needs its absolute value": negative_in_one,
-        "16 more is for 32 buckets only: n_buckets / 2": sixteen_more,
+        "16 more is for 32 buckets only: n_buckets / 2": partial(
+            right, half=lambda distance, n_buckets: 16 * (distance < 0)
+        ),
         "half of the buckets are for the keys after the query": relative_buckets,
         "right for 32 buckets and 128 only": lambda d, *sizes: right(d, 32, 128),
-        "round down, not to the nearest": to_the_nearest,
-        "round down, not up": rounded_up,
-        "the last bucket of each half has no end": without_end,
+        # By the logarithm.
+        "round down, not to the nearest": partial(
+            by_logarithm, whole=lambda far, n: far.round().clamp(max=n - 1)
+        ),
+        "round down, not up": partial(
+            by_logarithm, whole=lambda far, n: far.ceil().clamp(max=n - 1)
+        ),
+        "the last bucket of each half has no end": partial(
+            by_logarithm, whole=lambda far, n: far.floor()
+        ),
     }
 
     cases = [
@@ -352,23 +271,13 @@ def buckets(answer: Callable) -> None:
         (torch.arange(140), 32, 100),
         (torch.arange(60, -300, -1).view(12, 30), 20, 50),
     ]
-    praise = "buckets: exact up close, coarse farther off, on both sides"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "exact up close, coarse farther off, on both sides"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def induction_scores(answer: Callable) -> None:
+@check
+def induction_scores() -> Exercise:
     """`answer(weights, tokens)`: each head's mean weight on a token's followers."""
-
-    def right(weights: Tensor, tokens: Tensor) -> list[float]:
-        keys = followers(tokens)
-        on_keys = (weights * keys).sum(-1)
-        return on_keys[:, keys.any(-1)].mean(-1).tolist()
-
-    def followers(tokens: Tensor) -> Tensor:
-        """(t s): whether key s comes just after an earlier copy of token t."""
-        after_copy = tokens.roll(1) == tokens[:, None]
-        after_copy[:, 0] = False  # nothing stands before key 0
-        return after_copy & causal_mask(len(tokens))
 
     def beside_copy(tokens: Tensor, shift: int) -> Tensor:
         """(t s): whether key s stands `shift` places after a copy of t, at any time."""
@@ -376,89 +285,75 @@ def induction_scores(answer: Callable) -> None:
         exists = (places >= 0) & (places < len(tokens))
         return (tokens[places % len(tokens)] == tokens[:, None]) & exists
 
-    def mean_weight(weights: Tensor, keys: Tensor) -> list[float]:
-        """(h): the weights on the keys (t s), over the queries that have such keys."""
-        on_keys = (weights * keys).sum(-1)
-        return on_keys[:, keys.any(-1)].mean(-1).tolist()
+    def followers(tokens: Tensor) -> Tensor:
+        """(t s): whether key s comes just after an earlier copy of token t."""
+        return beside_copy(tokens, 1).tril()
 
-    # Other keys.
+    def right(
+        weights: Tensor,
+        tokens: Tensor,
+        keys: Callable = followers,
+        added: Callable = torch.sum,
+        mean: Callable = lambda on_keys, keys: on_keys[:, keys.any(-1)].mean(-1),
+    ) -> list[float]:
+        keys = keys(tokens)
+        on_keys = added(weights * keys, -1)
+        return mean(on_keys, keys).tolist()
 
-    def copies(weights: Tensor, tokens: Tensor) -> list[float]:
-        return mean_weight(weights, beside_copy(tokens, 0).tril(-1))
-
-    def two_after(weights: Tensor, tokens: Tensor) -> list[float]:
-        return mean_weight(weights, beside_copy(tokens, 2).tril())
-
-    def before(weights: Tensor, tokens: Tensor) -> list[float]:
-        return mean_weight(weights, beside_copy(tokens, -1).tril())
-
-    def before_an_earlier_copy(weights: Tensor, tokens: Tensor) -> list[float]:
-        return mean_weight(weights, beside_copy(tokens, -1).tril(-1))
-
-    def rolled_round(weights: Tensor, tokens: Tensor) -> list[float]:
-        same = tokens.roll(1) == tokens[:, None]
-        return mean_weight(weights, same.tril())
-
-    def later_ones_too(weights: Tensor, tokens: Tensor) -> list[float]:
-        return mean_weight(weights, beside_copy(tokens, 1))
-
-    def next_key_too(weights: Tensor, tokens: Tensor) -> list[float]:
-        return mean_weight(weights, beside_copy(tokens, 1).tril(1))
-
-    def never_itself(weights: Tensor, tokens: Tensor) -> list[float]:
-        return mean_weight(weights, beside_copy(tokens, 1).tril(-1))
-
-    def last_follower(weights: Tensor, tokens: Tensor) -> list[float]:
+    def last_follower(tokens: Tensor) -> Tensor:
         keys = followers(tokens)
         n_from_here = keys.flip(-1).cumsum(-1).flip(-1)
-        return mean_weight(weights, keys & (n_from_here == 1))
+        return keys & (n_from_here == 1)
 
-    # Other means.
-
-    def over_weights_above_zero(weights: Tensor, tokens: Tensor) -> list[float]:
-        on_keys = (weights * followers(tokens)).sum(-1)
+    def over_weights_above_zero(on_keys: Tensor, keys: Tensor) -> Tensor:
         n_queries = (on_keys > 0).sum(-1).clamp(min=1)
-        return (on_keys.sum(-1) / n_queries).tolist()
-
-    def largest(weights: Tensor, tokens: Tensor) -> list[float]:
-        keys = followers(tokens)
-        on_keys = (weights * keys).amax(-1)
-        return on_keys[:, keys.any(-1)].mean(-1).tolist()
-
-    def over_all_queries(weights: Tensor, tokens: Tensor) -> list[float]:
-        return (weights * followers(tokens)).sum(-1).mean(-1).tolist()
-
-    def summed(weights: Tensor, tokens: Tensor) -> list[float]:
-        return (weights * followers(tokens)).sum(-1).sum(-1).tolist()
-
-    def over_pairs(weights: Tensor, tokens: Tensor) -> list[float]:
-        keys = followers(tokens)
-        total = (weights * keys).sum(-1).sum(-1)
-        return (total / keys.sum()).tolist()
+        return on_keys.sum(-1) / n_queries
 
     mistakes = {
-        "this looks at the copy itself: its follower is one further": copies,
-        "one too far: a follower comes next to the copy": two_after,
-        "before the copy: a follower comes *after* it": before,
-        "`roll(-1)` finds the token before the copy: try `roll(1)`": (
-            before_an_earlier_copy
+        # Other keys.
+        "this looks at the copy itself: its follower is one further": partial(
+            right, keys=lambda tokens: beside_copy(tokens, 0).tril(-1)
+        ),
+        "one too far: a follower comes next to the copy": partial(
+            right, keys=lambda tokens: beside_copy(tokens, 2).tril()
+        ),
+        "before the copy: a follower comes *after* it": partial(
+            right, keys=lambda tokens: beside_copy(tokens, -1).tril()
+        ),
+        "`roll(-1)` finds the token before the copy: try `roll(1)`": partial(
+            right, keys=lambda tokens: beside_copy(tokens, -1).tril(-1)
         ),
         "nothing stands before the first token, but `roll` brings the last one: key 0"
-        " is no follower": rolled_round,
-        "copies that come later count too: only earlier ones should": later_ones_too,
-        "a token is no copy of itself: the key after it is in the future": next_key_too,
-        "a token may be its own follower, as in 7 7: s may be t": never_itself,
-        "only the last follower counts: add up the weights on all of them": (
-            last_follower
+        " is no follower": partial(
+            right, keys=lambda tokens: (tokens.roll(1) == tokens[:, None]).tril()
         ),
+        "copies that come later count too: only earlier ones should": partial(
+            right, keys=lambda tokens: beside_copy(tokens, 1)
+        ),
+        "a token is no copy of itself: the key after it is in the future": partial(
+            right, keys=lambda tokens: beside_copy(tokens, 1).tril(1)
+        ),
+        "a token may be its own follower, as in 7 7: s may be t": partial(
+            right, keys=lambda tokens: beside_copy(tokens, 1).tril(-1)
+        ),
+        "only the last follower counts: add up the weights on all of them": partial(
+            right, keys=last_follower
+        ),
+        # Other means.
         "queries whose followers get no weight count, too: the mean leaves them out": (
-            over_weights_above_zero
+            partial(right, mean=over_weights_above_zero)
         ),
-        "the largest weight on a follower: add up the weights on all of them": largest,
-        "over all queries: leave out new tokens": over_all_queries,
-        "the sum over the queries: take their mean": summed,
-        "the mean over all pairs: add up, then take the mean over the queries": (
-            over_pairs
+        "the largest weight on a follower: add up the weights on all of them": partial(
+            right, added=torch.amax
+        ),
+        "over all queries: leave out new tokens": partial(
+            right, mean=lambda on_keys, keys: on_keys.mean(-1)
+        ),
+        "the sum over the queries: take their mean": partial(
+            right, mean=lambda on_keys, keys: on_keys.sum(-1)
+        ),
+        "the mean over all pairs: add up, then take the mean over the queries": partial(
+            right, mean=lambda on_keys, keys: on_keys.sum(-1) / keys.sum()
         ),
         "queries and keys are swapped: (h t s)": lambda w, tokens: right(w.mT, tokens),
     }
@@ -476,5 +371,5 @@ def induction_scores(answer: Callable) -> None:
         soft(4, [8, 6, 8, 8, 6, 9, 8, 4]),
         (torch.eye(8)[looked_at], torch.tensor([1, 2] * 4)),
     ]
-    praise = "induction_scores: the tokens that followed the same token before"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the tokens that followed the same token before"
+    return Exercise(right, cases, mistakes, praise)

@@ -1,119 +1,72 @@
 """Checks of chapter 12."""
 
+import math
 import re
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from .compare import Mistake, compare
+from .compare import Exercise, Mistake, check
 from .words import describe
 
 
-def bits_a_weight(answer: Callable) -> None:
+@check
+def bits_a_weight() -> Exercise:
     """`answer(n, bits, extra)`: bits a weight, scales included."""
 
     def right(n: int, bits: int, extra: int) -> float:
         return bits + 8 * extra / n
 
-    def no_scales(n: int, bits: int, extra: int) -> float:
-        return bits
-
-    def extra_as_bits(n: int, bits: int, extra: int) -> float:
-        return bits + extra / n
-
-    def bytes_a_weight(n: int, bits: int, extra: int) -> float:
-        return bits / 8 + extra / n
-
-    def bits_of_a_block(n: int, bits: int, extra: int) -> float:
-        return n * bits + 8 * extra
-
-    def scales_of_a_block(n: int, bits: int, extra: int) -> float:
-        return bits + 8 * extra
-
-    def rounded_down(n: int, bits: int, extra: int) -> float:
-        return bits + 8 * extra // n
-
-    def rounded_up(n: int, bits: int, extra: int) -> float:
-        return bits - (-8 * extra // n)
-
-    def scales_alone(n: int, bits: int, extra: int) -> float:
-        return 8 * extra / n
-
-    def bytes_of_a_block(n: int, bits: int, extra: int) -> float:
-        return n * bits / 8 + extra
-
     cases = [(32, 4, 4), (64, 8, 2), (16, 3, 6)]
     mistakes = {
-        "scales are left out: their bytes are shared by the block": no_scales,
-        "extra is in bytes, of 8 bits": extra_as_bits,
-        "these are bytes a weight: a byte has 8 bits": bytes_a_weight,
-        "these are the bits of a block: divide by n": bits_of_a_block,
-        "a block shares the scales: divide their bits by n": scales_of_a_block,
-        "a part of a bit counts: divide with /": rounded_down,
-        "a part of a bit counts: don't round up": rounded_up,
-        "these are the scales alone: add the weight's bits": scales_alone,
-        "these are the bytes of a block": bytes_of_a_block,
+        "scales are left out: their bytes are shared by the block": (
+            lambda n, bits, extra: bits
+        ),
+        "extra is in bytes, of 8 bits": lambda n, bits, extra: bits + extra / n,
+        "these are bytes a weight: a byte has 8 bits": (
+            lambda n, bits, extra: bits / 8 + extra / n
+        ),
+        "these are the bits of a block: divide by n": (
+            lambda n, bits, extra: n * bits + 8 * extra
+        ),
+        "a block shares the scales: divide their bits by n": (
+            lambda n, bits, extra: bits + 8 * extra
+        ),
+        "a part of a bit counts: divide with /": (
+            lambda n, bits, extra: bits + 8 * extra // n
+        ),
+        "a part of a bit counts: don't round up": (
+            lambda n, bits, extra: bits + math.ceil(8 * extra / n)
+        ),
+        "these are the scales alone: add the weight's bits": (
+            lambda n, bits, extra: 8 * extra / n
+        ),
+        "these are the bytes of a block": lambda n, bits, extra: n * bits / 8 + extra,
     }
-    praise = "bits_a_weight: those of the weight, and its share of the scales"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "those of the weight, and its share of the scales"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def eight_bits(answer: Callable) -> None:
+@check
+def eight_bits() -> Exercise:
     """`answer(raw)`: bytes (n 34) -> weights (n 32), float32."""
-
-    def right(raw: Tensor) -> Tensor:
-        scales = raw[:, :2].contiguous().view(torch.float16).float()
-        return scales * raw[:, 2:].contiguous().view(torch.int8)
-
-    # What the mistakes share: both parts of a block, each read as it should be.
 
     def read_scales(raw: Tensor) -> Tensor:
         return raw[:, :2].contiguous().view(torch.float16).float()
 
     def read_numbers(raw: Tensor) -> Tensor:
-        return raw[:, 2:].contiguous().view(torch.int8).float()
+        return raw[:, 2:].contiguous().view(torch.int8)
 
-    def scales_without_sign(raw: Tensor) -> Tensor:
-        return read_scales(raw).abs() * read_numbers(raw)
+    def right(
+        raw: Tensor, scales: Callable = read_scales, numbers: Callable = read_numbers
+    ) -> Tensor:
+        return scales(raw) * numbers(raw)
 
     def sign_and_seven_bits(raw: Tensor) -> Tensor:
         numbers = raw[:, 2:].short()
-        return read_scales(raw) * torch.where(numbers > 127, 128 - numbers, numbers)
-
-    def unsigned(raw: Tensor) -> Tensor:
-        return read_scales(raw) * raw[:, 2:].float()
-
-    def minus_128(raw: Tensor) -> Tensor:
-        return read_scales(raw) * (raw[:, 2:].float() - 128)
-
-    def minus_255(raw: Tensor) -> Tensor:
-        return read_scales(raw) * (raw[:, 2:].float() - 255)
-
-    def one_scale(raw: Tensor) -> Tensor:
-        return read_scales(raw)[0] * read_numbers(raw)
-
-    def bytes_swapped(raw: Tensor) -> Tensor:
-        swapped = raw[:, :2].flip(1)
-        return read_scales(swapped) * read_numbers(raw)
-
-    def not_multiplied(raw: Tensor) -> Tensor:
-        return read_numbers(raw)
-
-    def bfloat16_scales(raw: Tensor) -> Tensor:
-        scales = raw[:, :2].contiguous().view(torch.bfloat16).float()
-        return scales * read_numbers(raw)
-
-    def divided(raw: Tensor) -> Tensor:
-        return read_numbers(raw) / read_scales(raw)
-
-    def scale_at_the_end(raw: Tensor) -> Tensor:
-        scales = raw[:, -2:].contiguous().view(torch.float16).float()
-        return scales * raw[:, :-2].contiguous().view(torch.int8)
-
-    def float16_products(raw: Tensor) -> Tensor:
-        scales = raw[:, :2].contiguous().view(torch.float16)
-        return scales * raw[:, 2:].contiguous().view(torch.int8)
+        return torch.where(numbers > 127, 128 - numbers, numbers)
 
     def case(n_blocks: int, seed: int, scales: Tensor | None = None) -> tuple[Tensor]:
         generator = torch.Generator().manual_seed(seed)
@@ -128,50 +81,64 @@ def eight_bits(answer: Callable) -> None:
     special = torch.tensor([[-0.5], [3e-5], [2.0], [-12.0]])
     cases = [case(3, 0), case(1, 1), case(5, 2), case(4, 3, special)]
     mistakes = {
-        "a scale may be below 0: keep its sign": scales_without_sign,
-        "bytes above 127 are 256 less, and not a sign with 7 bits": sign_and_seven_bits,
-        "bytes above 127 are numbers below 0: read int8": unsigned,
-        "128 is subtracted: they are int8 already": minus_128,
-        "255 is subtracted, not 256 above 127": minus_255,
-        "one scale for all: each block has its own": one_scale,
-        "the scale's two bytes are swapped": bytes_swapped,
-        "these are the whole numbers: multiply them by the scale": not_multiplied,
-        "the scale is bfloat16 here: it is float16": bfloat16_scales,
-        "multiply the numbers by the scale, don't divide them": divided,
-        "the scale stands in front, not at the end": scale_at_the_end,
-        "the products are float16: make the scale float32 first": float16_products,
+        "a scale may be below 0: keep its sign": partial(
+            right, scales=lambda raw: read_scales(raw).abs()
+        ),
+        "bytes above 127 are 256 less, and not a sign with 7 bits": partial(
+            right, numbers=sign_and_seven_bits
+        ),
+        "bytes above 127 are numbers below 0: read int8": partial(
+            right, numbers=lambda raw: raw[:, 2:]
+        ),
+        "128 is subtracted: they are int8 already": partial(
+            right, numbers=lambda raw: raw[:, 2:].float() - 128
+        ),
+        "255 is subtracted, not 256 above 127": partial(
+            right, numbers=lambda raw: raw[:, 2:].float() - 255
+        ),
+        "one scale for all: each block has its own": partial(
+            right, scales=lambda raw: read_scales(raw)[0]
+        ),
+        "the scale's two bytes are swapped": partial(
+            right, scales=lambda raw: read_scales(raw[:, :2].flip(1))
+        ),
+        "these are the whole numbers: multiply them by the scale": partial(
+            right, scales=lambda raw: 1.0
+        ),
+        "the scale is bfloat16 here: it is float16": partial(
+            right,
+            scales=lambda raw: raw[:, :2].contiguous().view(torch.bfloat16).float(),
+        ),
+        "multiply the numbers by the scale, don't divide them": (
+            lambda raw: read_numbers(raw) / read_scales(raw)
+        ),
+        "the scale stands in front, not at the end": lambda raw: right(raw.roll(2, 1)),
+        "the products are float16: make the scale float32 first": partial(
+            right, scales=lambda raw: read_scales(raw).half()
+        ),
     }
-    praise = "eight_bits: a scale for each block, and signed bytes"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "a scale for each block, and signed bytes"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def rows(answer: Callable) -> None:
+@check
+def rows() -> Exercise:
     """`answer(n_heads, d_head)`: which of our rows each of theirs is."""
 
-    def right(n_heads: int, d_head: int) -> list[int]:
+    def right(
+        n_heads: int, d_head: int, pair: Callable = lambda i, half: (i, i + half)
+    ) -> list[int]:
         half = d_head // 2
-        one_head = [row for i in range(half) for row in (i, i + half)]
+        one_head = [row for i in range(half) for row in pair(i, half)]
         return [head * d_head + row for head in range(n_heads) for row in one_head]
-
-    def all_rows_as_one_head(n_heads: int, d_head: int) -> list[int]:
-        return right(1, n_heads * d_head)
 
     def other_way_round(n_heads: int, d_head: int) -> list[int]:
         order = right(n_heads, d_head)
         return [order.index(row) for row in range(n_heads * d_head)]
 
-    def one_head_repeated(n_heads: int, d_head: int) -> list[int]:
-        return right(1, d_head) * n_heads
-
-    def one_head_alone(n_heads: int, d_head: int) -> list[int]:
-        return right(1, d_head)
-
     def in_pairs(n_heads: int, d_head: int) -> list[list[int]]:
         flat = right(n_heads, d_head)
         return [flat[i : i + 2] for i in range(0, len(flat), 2)]
-
-    def not_moved(n_heads: int, d_head: int) -> list[int]:
-        return list(range(n_heads * d_head))
 
     def heads_mixed(n_heads: int, d_head: int) -> list[int]:
         half = d_head // 2
@@ -181,72 +148,46 @@ def rows(answer: Callable) -> None:
                 mixed += [head * d_head + i, head * d_head + i + half]
         return mixed
 
-    def second_half_first(n_heads: int, d_head: int) -> list[int]:
-        half = d_head // 2
-        one_head = [row for i in range(half) for row in (i + half, i)]
-        return [head * d_head + row for head in range(n_heads) for row in one_head]
-
     cases = [(2, 6), (3, 4), (1, 8), (5, 10)]
     mistakes = {
         "all rows are one head here: each head has pairs of its own": (
-            all_rows_as_one_head
+            lambda n_heads, d_head: right(1, n_heads * d_head)
         ),
         "this is the way from theirs to ours: turn it round": other_way_round,
-        "these are the rows of one head, again and again": one_head_repeated,
-        "one head's rows: there are n_heads": one_head_alone,
+        "these are the rows of one head, again and again": (
+            lambda n_heads, d_head: n_heads * right(1, d_head)
+        ),
+        "one head's rows: there are n_heads": lambda n_heads, d_head: right(1, d_head),
         "these are pairs: put all rows into one flat list": in_pairs,
-        "no row moves here: in ours a pair is half a head apart": not_moved,
+        "no row moves here: in ours a pair is half a head apart": (
+            lambda n_heads, d_head: [*range(n_heads * d_head)]
+        ),
         "the heads are mixed: one head's rows stand together": heads_mixed,
-        "in each pair the row of the first half comes first": second_half_first,
+        "in each pair the row of the first half comes first": partial(
+            right, pair=lambda i, half: (i + half, i)
+        ),
     }
-    praise = "rows: within each head the two of a pair side by side"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "within each head the two of a pair side by side"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def chat(answer: Callable) -> None:
+@check
+def chat() -> Exercise:
     """`answer(messages, encode, start, end)`: the ids of a talk, up to the answer."""
 
-    def right(messages: list, encode: Callable, start: int, end: int) -> list[int]:
-        ids = []
-        for who, text in messages:
-            ids += [start, *encode(f"{who}\n{text}"), end, *encode("\n")]
-        return [*ids, start, *encode("assistant\n")]
-
-    # Mistakes at the end of the talk.
-
-    def turns(messages: list, encode: Callable, start: int, end: int) -> list[int]:
-        """The turns that are there, without the one that is asked for."""
-        ids = []
-        for who, text in messages:
-            ids += [start, *encode(f"{who}\n{text}"), end, *encode("\n")]
-        return ids
-
-    def open_turn_without_a_line_break(
-        messages: list, encode: Callable, start: int, end: int
-    ) -> list[int]:
-        ids = turns(messages, encode, start, end)
-        return [*ids, start, *encode("assistant")]
-
-    def closed(messages: list, encode: Callable, start: int, end: int) -> list[int]:
-        return [*right(messages, encode, start, end), end]
-
-    # Mistakes with line breaks.
-
-    def no_line_break_after_the_end(
-        messages: list, encode: Callable, start: int, end: int
+    def right(
+        messages: list,
+        encode: Callable,
+        start: int,
+        end: int,
+        said: Callable = lambda encode, who, text: encode(f"{who}\n{text}"),
+        closed: Callable = lambda encode, end: [end, *encode("\n")],
+        asked: Callable = lambda encode, start: [start, *encode("assistant\n")],
     ) -> list[int]:
         ids = []
         for who, text in messages:
-            ids += [start, *encode(f"{who}\n{text}"), end]
-        return [*ids, start, *encode("assistant\n")]
-
-    def line_break_before_the_end(
-        messages: list, encode: Callable, start: int, end: int
-    ) -> list[int]:
-        ids = []
-        for who, text in messages:
-            ids += [start, *encode(f"{who}\n{text}\n"), end]
-        return [*ids, start, *encode("assistant\n")]
+            ids += [start, *said(encode, who, text), *closed(encode, end)]
+        return [*ids, *asked(encode, start)]
 
     def line_breaks_between_turns(
         messages: list, encode: Callable, start: int, end: int
@@ -258,48 +199,9 @@ def chat(answer: Callable) -> None:
             ids += [start, *encode(f"{who}\n{text}"), end]
         return [*ids, start, *encode("assistant\n")]
 
-    def no_line_break_after_the_name(
-        messages: list, encode: Callable, start: int, end: int
-    ) -> list[int]:
-        ids = []
-        for who, text in messages:
-            ids += [start, *encode(f"{who}{text}"), end, *encode("\n")]
-        return [*ids, start, *encode("assistant\n")]
-
-    def colon_after_the_name(
-        messages: list, encode: Callable, start: int, end: int
-    ) -> list[int]:
-        ids = []
-        for who, text in messages:
-            ids += [start, *encode(f"{who}: {text}"), end, *encode("\n")]
-        return [*ids, start, *encode("assistant\n")]
-
-    # Mistakes with special tokens, and with what is encoded together.
-
-    def no_end(messages: list, encode: Callable, start: int, end: int) -> list[int]:
-        ids = []
-        for who, text in messages:
-            ids += [start, *encode(f"{who}\n{text}"), *encode("\n")]
-        return [*ids, start, *encode("assistant\n")]
-
-    def text_by_itself(
-        messages: list, encode: Callable, start: int, end: int
-    ) -> list[int]:
-        ids = []
-        for who, text in messages:
-            ids += [start, *encode(f"{who}\n"), *encode(text), end, *encode("\n")]
-        return [*ids, start, *encode("assistant\n")]
-
-    def name_by_itself(
-        messages: list, encode: Callable, start: int, end: int
-    ) -> list[int]:
-        ids = []
-        for who, text in messages:
-            ids += [start, *encode(who), *encode(f"\n{text}"), end, *encode("\n")]
-        return [*ids, start, *encode("assistant\n")]
-
-    def exchanged(messages: list, encode: Callable, start: int, end: int) -> list[int]:
-        return right(messages, encode, end, start)
+    def changed(messages: list, *rest: object, change: Callable) -> list[int]:
+        """Right for messages whose texts are changed."""
+        return right([(who, change(text)) for who, text in messages], *rest)
 
     def as_text(messages: list) -> str:
         """The whole talk, with its special tokens spelled out."""
@@ -307,11 +209,6 @@ def chat(answer: Callable) -> None:
         for who, text in messages:
             talk += f"<|im_start|>{who}\n{text}<|im_end|>\n"
         return talk + "<|im_start|>assistant\n"
-
-    def spelled_out(
-        messages: list, encode: Callable, start: int, end: int
-    ) -> list[int]:
-        return encode(as_text(messages))
 
     def specials_in_texts(
         messages: list, encode: Callable, start: int, end: int
@@ -326,27 +223,6 @@ def chat(answer: Callable) -> None:
             else:
                 ids += encode(piece)
         return ids
-
-    # Mistakes with names and texts.
-
-    def stripped(messages: list, encode: Callable, start: int, end: int) -> list[int]:
-        changed = [(who, text.strip()) for who, text in messages]
-        return right(changed, encode, start, end)
-
-    def cleaned(messages: list, encode: Callable, start: int, end: int) -> list[int]:
-        special = r"<\|im_\w+\|>"
-        changed = [(who, re.sub(special, "", text)) for who, text in messages]
-        return right(changed, encode, start, end)
-
-    def empty_turns_dropped(
-        messages: list, encode: Callable, start: int, end: int
-    ) -> list[int]:
-        changed = [(who, text) for who, text in messages if text]
-        return right(changed, encode, start, end)
-
-    def no_names(messages: list, encode: Callable, start: int, end: int) -> list[int]:
-        changed = [("", text) for _, text in messages]
-        return right(changed, encode, start, end)
 
     # A toy's tokens: a word is one, with line breaks unless they end the text.
 
@@ -365,32 +241,68 @@ def chat(answer: Callable) -> None:
         ([("system", "  So"), ("user", " <|endoftext|>")], encode, 15, 16),
     ]
     mistakes = {
-        "nobody is asked to answer: end with start and `assistant`": turns,
-        "a line break is missing after `assistant`": open_turn_without_a_line_break,
-        "the last turn stays open: the model ends it": closed,
-        "after each end token comes a new line": no_line_break_after_the_end,
-        "a turn's line break comes after its end token, not before it": (
-            line_break_before_the_end
+        # The end of the talk.
+        "nobody is asked to answer: end with start and `assistant`": partial(
+            right, asked=lambda encode, start: []
+        ),
+        "a line break is missing after `assistant`": partial(
+            right, asked=lambda encode, start: [start, *encode("assistant")]
+        ),
+        "the last turn stays open: the model ends it": (
+            lambda messages, encode, start, end: [
+                *right(messages, encode, start, end),
+                end,
+            ]
+        ),
+        # Line breaks.
+        "after each end token comes a new line": partial(
+            right, closed=lambda encode, end: [end]
+        ),
+        "a turn's line break comes after its end token, not before it": partial(
+            right,
+            said=lambda encode, who, text: encode(f"{who}\n{text}\n"),
+            closed=lambda encode, end: [end],
         ),
         "the last turn ends with a line break too, before the open turn": (
             line_breaks_between_turns
         ),
-        "a line break stands between name and text": no_line_break_after_the_name,
-        "between name and text stands a line break, not a colon": colon_after_the_name,
-        "no turn has an end": no_end,
+        "a line break stands between name and text": partial(
+            right, said=lambda encode, who, text: encode(f"{who}{text}")
+        ),
+        "between name and text stands a line break, not a colon": partial(
+            right, said=lambda encode, who, text: encode(f"{who}: {text}")
+        ),
+        # Special tokens, and what is encoded together.
+        "no turn has an end": partial(right, closed=lambda encode, end: encode("\n")),
         "name, line break and text are encoded as one, not one after the other": (
-            text_by_itself
+            partial(
+                right,
+                said=lambda encode, who, text: [*encode(f"{who}\n"), *encode(text)],
+            )
         ),
-        "name, line break and text are encoded as one, not the name by itself": (
-            name_by_itself
+        "name, line break and text are encoded as one, not the name by itself": partial(
+            right, said=lambda encode, who, text: [*encode(who), *encode(f"\n{text}")]
         ),
-        "start and end are exchanged": exchanged,
-        "the special tokens are spelled out here: put in their ids": spelled_out,
+        "start and end are exchanged": (
+            lambda messages, encode, start, end: right(messages, encode, end, start)
+        ),
+        "the special tokens are spelled out here: put in their ids": (
+            lambda messages, encode, start, end: encode(as_text(messages))
+        ),
         "a text became a special token: encode each text by itself": specials_in_texts,
-        "the texts have lost the spaces around them": stripped,
-        "a user's text is changed: whatever it says, encode it as it is": cleaned,
-        "a turn without a text is a turn, too": empty_turns_dropped,
-        "the speakers' names are missing: they stand in the first line": no_names,
+        # Names and texts.
+        "the texts have lost the spaces around them": partial(
+            changed, change=str.strip
+        ),
+        "a user's text is changed: whatever it says, encode it as it is": partial(
+            changed, change=lambda text: re.sub(r"<\|im_\w+\|>", "", text)
+        ),
+        "a turn without a text is a turn, too": (
+            lambda messages, *rest: right([x for x in messages if x[1]], *rest)
+        ),
+        "the speakers' names are missing: they stand in the first line": partial(
+            right, said=lambda encode, who, text: encode(f"\n{text}")
+        ),
     }
-    praise = "chat: special tokens around each turn, and none from a text"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "special tokens around each turn, and none from a text"
+    return Exercise(right, cases, mistakes, praise)

@@ -2,47 +2,39 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ...decoding.sampling import temperature, top_p
-from .compare import Mistake, compare, draw, safe_difference
+from .compare import Exercise, Mistake, check, draw, safe_difference
 
 
-def policy_gradient(answer: Callable) -> None:
+@check
+def policy_gradient() -> Exercise:
     """`answer(logits, rewards)`: the gradient of the expected reward, by the logits."""
 
     def right(logits: Tensor, rewards: Tensor) -> Tensor:
         p = logits.softmax(-1)
         return p * (rewards - (p * rewards).sum())
 
-    def without_baseline(logits: Tensor, rewards: Tensor) -> Tensor:
-        return logits.softmax(-1) * rewards
-
-    def plain_mean(logits: Tensor, rewards: Tensor) -> Tensor:
-        return logits.softmax(-1) * (rewards - rewards.mean())
-
     def not_weighed(logits: Tensor, rewards: Tensor) -> Tensor:
         return rewards - (logits.softmax(-1) * rewards).sum()
 
-    def downhill(logits: Tensor, rewards: Tensor) -> Tensor:
-        return -right(logits, rewards)
-
-    def of_logits(logits: Tensor, rewards: Tensor) -> Tensor:
-        return logits * (rewards - (logits * rewards).sum())
-
     mistakes = {
         "a logit that rises takes from all others: subtract the expected reward from"
-        " each": without_baseline,
+        " each": lambda logits, rewards: logits.softmax(-1) * rewards,
         "the baseline is the reward that is expected: weigh each by its probability": (
-            plain_mean
+            lambda logits, rewards: logits.softmax(-1) * (rewards - rewards.mean())
         ),
         "weigh each by its probability: an answer that is never drawn moves nothing": (
             not_weighed
         ),
-        "this leads down: the reward is to grow": downhill,
-        "logits aren't probabilities: softmax first": of_logits,
+        "this leads down: the reward is to grow": lambda *case: -right(*case),
+        "logits aren't probabilities: softmax first": (
+            lambda logits, rewards: logits * (rewards - (logits * rewards).sum())
+        ),
     }
     cases = [
         (torch.tensor([0.2, 0.8]).log(), torch.tensor([1.0, 0.0])),
@@ -50,8 +42,8 @@ def policy_gradient(answer: Callable) -> None:
         (draw(5), torch.tensor([0.0, 1.0, 1.0, 0.0, 3.0])),
         (draw(3, seed=1), torch.tensor([-2.0, 0.0, 1.0])),
     ]
-    praise = "policy_gradient: p · (reward - expected reward), for each logit"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "p · (reward - expected reward), for each logit"
+    return Exercise(right, cases, mistakes, praise)
 
 
 class Rounded(Mistake):
@@ -60,7 +52,8 @@ class Rounded(Mistake):
     has_example = False
 
 
-def group_advantages(answer: Callable) -> None:
+@check
+def group_advantages() -> Exercise:
     """`answer(rewards)`: (p g) less its group's mean, over the group's deviation."""
 
     def right(rewards: Tensor) -> Tensor:
@@ -127,158 +120,124 @@ def group_advantages(answer: Callable) -> None:
                 )
         return result
 
-    praise = "group_advantages: each against its group, and none where all are alike"
-    compare(answer, right, cases, mistakes, praise, use)
+    praise = "each against its group, and none where all are alike"
+    return Exercise(right, cases, mistakes, praise, use)
 
 
-def answer_loss(answer: Callable) -> None:
+@check
+def answer_loss() -> Exercise:
     """`answer(logits, tokens, n_prompt, end, advantages)`: -A log p of the answers."""
-
-    def of_each(logits: Tensor, tokens: Tensor) -> Tensor:
-        log_p = logits[:, :-1].log_softmax(-1)
-        return log_p.gather(-1, tokens[:, 1:, None])[..., 0]
 
     def up_to_the_end(tokens: Tensor, end: int) -> Tensor:
         is_end = (tokens == end).long()
         return is_end.cumsum(1) - is_end == 0
 
-    def masked(logits: Tensor, tokens: Tensor, first: int, counted: Tensor) -> Tensor:
-        each = of_each(logits, tokens)[:, first:]
-        return each * counted
+    def weighed(each: Tensor, advantages: Tensor, counted: Tensor) -> Tensor:
+        return (advantages * each.sum(1)).mean()
 
     def right(
-        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+        logits: Tensor,
+        tokens: Tensor,
+        n_prompt: int,
+        end: int,
+        advantages: Tensor,
+        counts: Callable = up_to_the_end,
+        weighed: Callable = weighed,
+        shift: int = 1,
     ) -> Tensor:
-        counted = up_to_the_end(tokens[:, n_prompt:], end)
-        each = masked(logits, tokens, n_prompt - 1, counted)
-        return -(advantages * each.sum(1)).mean()
+        """-A log p of the tokens from n_prompt on that count."""
+        log_p = logits[:, : logits.shape[1] - shift].log_softmax(-1)
+        each = log_p.gather(-1, tokens[:, shift:, None])[..., 0]
+        counted = counts(tokens[:, n_prompt:], end)
+        return -weighed(each[:, n_prompt - shift :] * counted, advantages, counted)
 
-    def prompt_too(
-        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    def from_the_second_on(
+        logits: Tensor,
+        tokens: Tensor,
+        n_prompt: int,
+        end: int,
+        advantages: Tensor,
+        counts: Callable = up_to_the_end,
     ) -> Tensor:
-        counted = up_to_the_end(tokens[:, 1:], end)
-        each = masked(logits, tokens, 0, counted)
-        return -(advantages * each.sum(1)).mean()
-
-    def without_the_end(
-        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
-    ) -> Tensor:
-        counted = (tokens[:, n_prompt:] == end).cumsum(1) == 0
-        each = masked(logits, tokens, n_prompt - 1, counted)
-        return -(advantages * each.sum(1)).mean()
-
-    def no_end_at_all(
-        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
-    ) -> Tensor:
-        counted = tokens[:, n_prompt:] != end
-        each = masked(logits, tokens, n_prompt - 1, counted)
-        return -(advantages * each.sum(1)).mean()
-
-    def the_rest_too(
-        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
-    ) -> Tensor:
-        each = of_each(logits, tokens)[:, n_prompt - 1 :]
-        return -(advantages * each.sum(1)).mean()
-
-    def prompt_and_no_end(
-        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
-    ) -> Tensor:
-        counted = tokens[:, 1:] != end
-        each = masked(logits, tokens, 0, counted)
-        return -(advantages * each.sum(1)).mean()
-
-    def unshifted(
-        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
-    ) -> Tensor:
-        log_p = logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
-        counted = up_to_the_end(tokens[:, n_prompt:], end)
-        return -(advantages * (log_p[:, n_prompt:] * counted).sum(1)).mean()
-
-    def by_the_token(
-        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
-    ) -> Tensor:
-        counted = up_to_the_end(tokens[:, n_prompt:], end)
-        each = masked(logits, tokens, n_prompt - 1, counted)
-        return -(advantages * each.sum(1) / counted.sum(1)).mean()
-
-    def over_all_tokens(
-        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
-    ) -> Tensor:
-        counted = up_to_the_end(tokens[:, n_prompt:], end)
-        each = masked(logits, tokens, n_prompt - 1, counted)
-        return -(advantages * each.sum(1)).sum() / counted.sum()
-
-    def summed(
-        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
-    ) -> Tensor:
-        counted = up_to_the_end(tokens[:, n_prompt:], end)
-        each = masked(logits, tokens, n_prompt - 1, counted)
-        return -(advantages * each.sum(1)).sum()
-
-    def upside_down(
-        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
-    ) -> Tensor:
-        return -right(logits, tokens, n_prompt, end, advantages)
+        return right(logits, tokens, 1, end, advantages, counts)
 
     mistakes = {
-        "the prompt is counted too: the model hasn't drawn it": prompt_too,
+        "the prompt is counted too: the model hasn't drawn it": from_the_second_on,
         "the first end isn't counted: the model has drawn it, and must learn to stop": (
-            without_the_end
+            partial(right, counts=lambda tokens, end: (tokens == end).cumsum(1) == 0)
         ),
-        "what stands behind an end doesn't count, the first end does": no_end_at_all,
-        "what stands behind the first end was never drawn": the_rest_too,
-        "both bugs are still there: the prompt counts, and the end doesn't": (
-            prompt_and_no_end
+        "what stands behind an end doesn't count, the first end does": partial(
+            right, counts=torch.ne
         ),
-        "the logits after a token predict the next one: shift them": unshifted,
+        "what stands behind the first end was never drawn": partial(
+            right, counts=lambda tokens, end: torch.ones_like(tokens)
+        ),
+        "both bugs are still there: the prompt counts, and the end doesn't": partial(
+            from_the_second_on, counts=torch.ne
+        ),
+        "the logits after a token predict the next one: shift them": partial(
+            right, shift=0
+        ),
         "a long answer counts less for each token: sum over an answer's tokens": (
-            by_the_token
+            partial(
+                right,
+                weighed=lambda each, advantages, counted: (
+                    advantages * each.sum(1) / counted.sum(1)
+                ).mean(),
+            )
         ),
-        "sum over an answer's tokens, then the mean over answers": over_all_tokens,
-        "the mean over answers is wanted, not the sum": summed,
-        "a loss falls: the sign": upside_down,
+        "sum over an answer's tokens, then the mean over answers": partial(
+            right,
+            weighed=lambda each, advantages, counted: (
+                (advantages * each.sum(1)).sum() / counted.sum()
+            ),
+        ),
+        "the mean over answers is wanted, not the sum": partial(
+            right,
+            weighed=lambda each, advantages, counted: (advantages * each.sum(1)).sum(),
+        ),
+        "a loss falls: the sign": lambda *case: -right(*case),
     }
     tokens = torch.tensor([[1, 2, 5, 0, 0, 0], [3, 4, 1, 2, 5, 1], [2, 2, 0, 3, 0, 4]])
     cases = [
         (draw(3, 6, 6), tokens, 2, 0, torch.tensor([1.0, -0.5, 2.0])),
         (draw(3, 6, 6, seed=1), tokens, 1, 5, torch.tensor([-1.0, 0.5, 0.25])),
     ]
-    praise = "answer_loss: all that the model has drawn, and nothing else"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "all that the model has drawn, and nothing else"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def drawn_log_p(answer: Callable) -> None:
+@check
+def drawn_log_p() -> Exercise:
     """`answer(logits, tokens, t, p)`: log-probabilities of what was really drawn."""
 
-    def right(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
-        shaped = top_p(temperature(logits, t), p)
-        return shaped.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
-
-    def as_it_was(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
-        return logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
-
-    def warm(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
-        return as_it_was(logits / t, tokens, t, p)
-
-    def cut(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
-        return as_it_was(top_p(logits, p), tokens, t, p)
-
-    def cut_first(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
-        return as_it_was(top_p(logits, p) / t, tokens, t, p)
-
-    def no_logarithm(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
-        return right(logits, tokens, t, p).exp()
-
-    def of_all(logits: Tensor, tokens: Tensor, t: float, p: float) -> Tensor:
-        return top_p(temperature(logits, t), p).log_softmax(-1)
+    def right(
+        logits: Tensor,
+        tokens: Tensor,
+        t: float,
+        p: float,
+        shaped: Callable = lambda logits, t, p: top_p(temperature(logits, t), p),
+    ) -> Tensor:
+        log_p = shaped(logits, t, p).log_softmax(-1)
+        return log_p.gather(-1, tokens[..., None])[..., 0]
 
     mistakes = {
-        "they were drawn at a temperature and cut: score them so": as_it_was,
-        "the cut is missing: what stays shares the whole probability": warm,
-        "the temperature is missing": cut,
-        "first the temperature, then the cut, as they were drawn": cut_first,
-        "the logarithm is missing": no_logarithm,
-        "these are all tokens': take those of the drawn ones": of_all,
+        "they were drawn at a temperature and cut: score them so": partial(
+            right, shaped=lambda logits, t, p: logits
+        ),
+        "what stays shares the whole probability: cut, and divide anew by its sum": (
+            partial(right, shaped=lambda logits, t, p: logits / t)
+        ),
+        "the temperature is missing": partial(
+            right, shaped=lambda logits, t, p: top_p(logits, p)
+        ),
+        "first the temperature, then the cut, as they were drawn": partial(
+            right, shaped=lambda logits, t, p: top_p(logits, p) / t
+        ),
+        "the logarithm is missing": lambda *case: right(*case).exp(),
+        "these are all tokens': take those of the drawn ones": (
+            lambda logits, tokens, t, p: top_p(logits / t, p).log_softmax(-1)
+        ),
     }
     logits = draw(2, 4, 6, seed=3) * 2
     likeliest = logits.argmax(-1)
@@ -287,38 +246,30 @@ def drawn_log_p(answer: Callable) -> None:
         (logits, likeliest, 1.5, 0.6),
         (draw(3, 5, seed=4), draw(3, 5, seed=4).argmax(-1), 2.0, 0.7),
     ]
-    praise = "drawn_log_p: scored as it was drawn"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "scored as it was drawn"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def pass_at_k(answer: Callable) -> None:
+@check
+def pass_at_k() -> Exercise:
     """`answer(n, n_right, k)`: the chance that of k answers one is right, unbiased."""
 
     def right(n: int, n_right: int, k: int) -> float:
         return 1 - math.comb(n - n_right, k) / math.comb(n, k)
 
-    def with_replacement(n: int, n_right: int, k: int) -> float:
-        return 1 - (1 - n_right / n) ** k
-
-    def all_wrong(n: int, n_right: int, k: int) -> float:
-        return math.comb(n - n_right, k) / math.comb(n, k)
-
-    def all_right(n: int, n_right: int, k: int) -> float:
-        return math.comb(n_right, k) / math.comb(n, k)
-
-    def first_only(n: int, n_right: int, k: int) -> float:
-        return n_right / n
-
-    def often(n: int, n_right: int, k: int) -> float:
-        return min(1, k * n_right / n)
-
     mistakes = {
-        "the same answer can't be chosen twice: this is biased": with_replacement,
-        "this is the chance that all are wrong": all_wrong,
-        "this is the chance that all k are right": all_right,
-        "this is pass@1": first_only,
-        "chances of several tries don't add up: two may be right": often,
+        "the same answer can't be chosen twice: this is biased": (
+            lambda n, n_right, k: 1 - (1 - n_right / n) ** k
+        ),
+        "this is the chance that all are wrong": lambda *case: 1 - right(*case),
+        "this is the chance that all k are right": (
+            lambda n, n_right, k: math.comb(n_right, k) / math.comb(n, k)
+        ),
+        "this is pass@1": lambda n, n_right, k: n_right / n,
+        "chances of several tries don't add up: two may be right": (
+            lambda n, n_right, k: min(1, k * n_right / n)
+        ),
     }
     cases = [(4, 1, 2), (4, 2, 2), (8, 0, 3), (5, 4, 3), (10, 3, 5), (6, 6, 1)]
-    praise = "pass_at_k: one less the share of the choices that hold no right one"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "one less the share of the choices that hold no right one"
+    return Exercise(right, cases, mistakes, praise)

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from .compare import Mistake, compare, draw
+from .compare import Exercise, Mistake, check, draw
 from .words import describe
 
 
@@ -19,20 +20,13 @@ def token_list(tokens: Iterable, taker: str) -> list[int]:
         raise Mistake(said) from None
 
 
-def dart(answer: Callable) -> None:
+@check
+def dart() -> Exercise:
     """`answer(chances, u)`: the character in whose part of the line u falls."""
 
     def right(chances: Tensor, u: float) -> Tensor:
         ends = chances.cumsum(-1)
         return (ends <= u).sum()  # so many parts lie wholly before u
-
-    def nearest_end(chances: Tensor, u: float) -> Tensor:
-        ends = chances.cumsum(-1)
-        return (ends - u).abs().argmin()
-
-    def sorted_first(chances: Tensor, u: float) -> Tensor:
-        values, _ = chances.sort(descending=True)
-        return right(values, u)
 
     mistakes = {
         "the dart decides: this is the likeliest always": (
@@ -45,14 +39,18 @@ def dart(answer: Callable) -> None:
         " could take a character without a chance": (
             lambda chances, u: (chances.cumsum(-1) < u).sum()
         ),
-        "the nearest end may be below": nearest_end,
+        "the nearest end may be below": (
+            lambda chances, u: (chances.cumsum(-1) - u).abs().argmin()
+        ),
         "one too many: hold u against ends, not starts": (
             lambda chances, u: right(chances, u) + 1
         ),
         "count the ends at or before u, not those behind it": (
             lambda chances, u: (chances.cumsum(-1) > u).sum()
         ),
-        "don't sort: the parts lie as given": sorted_first,
+        "don't sort: the parts lie as given": (
+            lambda chances, u: right(chances.sort(descending=True).values, u)
+        ),
         "the parts differ: each is as wide as its chance": (
             lambda chances, u: int(u * len(chances))
         ),
@@ -70,8 +68,8 @@ def dart(answer: Callable) -> None:
         (torch.tensor([0.0625, 0.6875, 0.125, 0.0625, 0.03125, 0.03125]), 0.15),
         (draw(7, seed=2).softmax(-1), 0.4),
     ]
-    praise = "dart: each character's part is as wide as its chance"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "each character's part is as wide as its chance"
+    return Exercise(right, cases, mistakes, praise)
 
 
 @dataclass
@@ -89,75 +87,20 @@ class Counting:
         return sum((i + 1) * (token + 1) for i, token in enumerate(tokens)) % self.n
 
 
-def write(answer: Callable) -> None:
+@check
+def write() -> Exercise:
     """`answer(after, prompt, n_new, window)`: new tokens, from the last `window`."""
 
-    def right(after: Callable, prompt: list[int], n_new: int, window: int) -> list[int]:
-        tokens = list(prompt)
-        for _ in range(n_new):
-            tokens.append(after(tokens[-window:]))
-        return tokens[len(prompt) :]
-
-    # Other tokens are shown.
-
-    def first_shown(
-        after: Callable, prompt: list[int], n_new: int, window: int
+    def right(
+        after: Callable,
+        prompt: list[int],
+        n_new: int,
+        window: int,
+        shown: Callable = lambda tokens, window, n_prompt: tokens[-window:],
     ) -> list[int]:
         tokens = list(prompt)
         for _ in range(n_new):
-            tokens.append(after(tokens[:window]))
-        return tokens[len(prompt) :]
-
-    def prompt_alone(
-        after: Callable, prompt: list[int], n_new: int, window: int
-    ) -> list[int]:
-        return [after(prompt[-window:]) for _ in range(n_new)]
-
-    def negative_start(
-        after: Callable, prompt: list[int], n_new: int, window: int
-    ) -> list[int]:
-        tokens = list(prompt)
-        for _ in range(n_new):
-            tokens.append(after(tokens[len(tokens) - window :]))
-        return tokens[len(prompt) :]
-
-    def one_drops_out_at_the_front(
-        after: Callable, prompt: list[int], n_new: int, window: int
-    ) -> list[int]:
-        seen = list(prompt)
-        new = []
-        for _ in range(n_new):
-            new.append(after(seen[:window]))
-            seen = [*seen[1:], new[-1]]
-        return new
-
-    def one_always_drops_out(
-        after: Callable, prompt: list[int], n_new: int, window: int
-    ) -> list[int]:
-        seen = list(prompt)
-        new = []
-        for _ in range(n_new):
-            new.append(after(seen[-window:]))
-            seen = [*seen[1:], new[-1]]
-        return new
-
-    def one_too_few(
-        after: Callable, prompt: list[int], n_new: int, window: int
-    ) -> list[int]:
-        tokens = list(prompt)
-        for _ in range(n_new):
-            seen = tokens[-window:][1:]
-            if not seen:
-                seen = tokens
-            tokens.append(after(seen))
-        return tokens[len(prompt) :]
-
-    def one_later(
-        after: Callable, prompt: list[int], n_new: int, window: int
-    ) -> list[int]:
-        tokens = list(prompt)
-        for _ in range(n_new):
-            tokens.append(after(tokens[-window + 1 :]))
+            tokens.append(after(shown(tokens, window, len(prompt))))
         return tokens[len(prompt) :]
 
     def last_but_one_shown(
@@ -170,13 +113,6 @@ def write(answer: Callable) -> None:
             new.append(after(seen))
             seen = [*seen[-(window - 1) :], new[-1]]
         return new
-
-    # Other tokens are returned.
-
-    def prompt_too(
-        after: Callable, prompt: list[int], n_new: int, window: int
-    ) -> list[int]:
-        return prompt + right(after, prompt, n_new, window)
 
     def counted_from_the_end(
         after: Callable, prompt: list[int], n_new: int, window: int
@@ -194,21 +130,40 @@ def write(answer: Callable) -> None:
         return tokens[len(prompt) :]
 
     mistakes = {
-        "the first tokens never change: show the last": first_shown,
-        "new tokens belong to the text too": prompt_alone,
+        # Other tokens are shown.
+        "the first tokens never change: show the last": partial(
+            right, shown=lambda tokens, window, n_prompt: tokens[:window]
+        ),
+        "new tokens belong to the text too": partial(
+            right, shown=lambda tokens, window, n_prompt: tokens[:n_prompt][-window:]
+        ),
         "while the text is shorter than the window, length - window is negative:"
-        " Python counts that from the end": negative_start,
-        "show the last `window` tokens": one_drops_out_at_the_front,
-        "a token drops out only where the text is longer than the"
-        " window": one_always_drops_out,
-        "the model sees one token too few": one_too_few,
-        "the model sees one token too few: [-window + 1:] begins one later": one_later,
-        "where the window is 1, -(window - 1) is 0, and [0:] is the whole"
-        " text": last_but_one_shown,
-        "return only the new tokens": prompt_too,
+        " Python counts that from the end": partial(
+            right, shown=lambda tokens, window, n_prompt: tokens[len(tokens) - window :]
+        ),
+        "show the last `window` tokens": partial(
+            right, shown=lambda tokens, window, n_prompt: tokens[-n_prompt:][:window]
+        ),
+        "a token drops out only where the text is longer than the window": partial(
+            right, shown=lambda tokens, window, n_prompt: tokens[-n_prompt:][-window:]
+        ),
+        "the model sees one token too few": partial(
+            right, shown=lambda tokens, window, n_prompt: tokens[-window:][1:] or tokens
+        ),
+        "the model sees one token too few: [-window + 1:] begins one later": partial(
+            right, shown=lambda tokens, window, n_prompt: tokens[-window + 1 :]
+        ),
+        "where the window is 1, -(window - 1) is 0, and [0:] is the whole text": (
+            last_but_one_shown
+        ),
+        # Other tokens are returned.
+        "return only the new tokens": (
+            lambda after, prompt, *sizes: prompt + right(after, prompt, *sizes)
+        ),
         "where n_new is 0, [-n_new:] is the whole text": counted_from_the_end,
-        "the text itself is cut, and new tokens with it: cut what `after`"
-        " sees": text_cut,
+        "the text itself is cut, and new tokens with it: cut what `after` sees": (
+            text_cut
+        ),
     }
 
     cases = [
@@ -219,68 +174,53 @@ def write(answer: Callable) -> None:
         (Counting(17, 4), [3, 1, 4, 12, 5, 9, 2, 6], 5, 4),
         (Counting(9, 1), [4, 2], 3, 1),
     ]
-    praise = "write: the window moves along with the text"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the window moves along with the text"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def crossing(answer: Callable) -> None:
+@check
+def crossing() -> Exercise:
     """`answer(chances, p)`: (... v) -> (...), the last character that top-p lets in."""
 
-    def right(chances: Tensor, p: float) -> Tensor:
-        values, tokens = chances.sort(descending=True)
-        places = (values.cumsum(-1) < p).sum(-1, keepdim=True)
-        return tokens.gather(-1, places)[..., 0]
+    def below(sums: Tensor, p: float) -> Tensor:
+        return (sums < p).sum(-1)
 
-    def sums_and_tokens(chances: Tensor) -> tuple[Tensor, Tensor]:
-        """The sums from the likeliest on, and whose each is (... v)."""
-        values, tokens = chances.sort(descending=True)
-        return values.cumsum(-1), tokens
-
-    def tokens_at(tokens: Tensor, places: Tensor) -> Tensor:
-        """The tokens (...) of the sorted (... v) at places (...), or the nearest."""
-        places = places.clamp(0, tokens.shape[-1] - 1)
+    def right(
+        chances: Tensor, p: float, place: Callable = below, descending: bool = True
+    ) -> Tensor:
+        values, tokens = chances.sort(descending=descending)
+        places = place(values.cumsum(-1), p).clamp(0, chances.shape[-1] - 1)
         return tokens.gather(-1, places[..., None])[..., 0]
 
     def place_alone(chances: Tensor, p: float) -> Tensor:
-        sums, _ = sums_and_tokens(chances)
-        return (sums < p).sum(-1)
-
-    def number_that_stays(chances: Tensor, p: float) -> Tensor:
-        return place_alone(chances, p) + 1
-
-    def more_than_p(chances: Tensor, p: float) -> Tensor:
-        sums, tokens = sums_and_tokens(chances)
-        return tokens_at(tokens, (sums <= p).sum(-1))
-
-    def one_before(chances: Tensor, p: float) -> Tensor:
-        sums, tokens = sums_and_tokens(chances)
-        return tokens_at(tokens, (sums < p).sum(-1) - 1)
-
-    def one_behind(chances: Tensor, p: float) -> Tensor:
-        sums, tokens = sums_and_tokens(chances)
-        return tokens_at(tokens, (sums < p).sum(-1) + 1)
-
-    def nearest(chances: Tensor, p: float) -> Tensor:
-        sums, tokens = sums_and_tokens(chances)
-        return tokens_at(tokens, (sums - p).abs().argmin(-1))
-
-    def rarest_first(chances: Tensor, p: float) -> Tensor:
-        values, tokens = chances.sort()
-        return tokens_at(tokens, (values.cumsum(-1) < p).sum(-1))
+        return below(chances.sort(descending=True).values.cumsum(-1), p)
 
     mistakes = {
-        "this is a place in the sorted list: `sort` gives the characters"
-        " too": place_alone,
-        "this is how many stay: the last of them is wanted": number_that_stays,
-        "a sum of exactly p is enough": more_than_p,
-        "here the sum is still below p": one_before,
-        "this is the first that has to go": one_behind,
-        "the nearest may be below p": nearest,
-        "this is the likeliest alone": lambda chances, p: chances.argmax(-1),
-        "sort: the likeliest come first": (
-            lambda chances, p: (chances.cumsum(-1) < p).sum(-1)
+        "this is a place in the sorted list: `sort` gives the characters too": (
+            place_alone
         ),
-        "the sum begins with the rarest, or 1 - p stands for p": rarest_first,
+        "this is how many stay: the last of them is wanted": (
+            lambda chances, p: place_alone(chances, p) + 1
+        ),
+        "a sum of exactly p is enough": partial(
+            right, place=lambda sums, p: (sums <= p).sum(-1)
+        ),
+        "here the sum is still below p": partial(
+            right, place=lambda sums, p: below(sums, p) - 1
+        ),
+        "this is the first that has to go": partial(
+            right, place=lambda sums, p: below(sums, p) + 1
+        ),
+        "the nearest may be below p": partial(
+            right, place=lambda sums, p: (sums - p).abs().argmin(-1)
+        ),
+        "this is the likeliest alone": lambda chances, p: chances.argmax(-1),
+        "sort: the likeliest come first": lambda chances, p: below(
+            chances.cumsum(-1), p
+        ),
+        "the sum begins with the rarest, or 1 - p stands for p": partial(
+            right, descending=False
+        ),
         "chances go in: no softmax": lambda chances, p: right(chances.softmax(-1), p),
     }
 
@@ -290,8 +230,8 @@ def crossing(answer: Callable) -> None:
         (draw(2, 4, 8, seed=2).softmax(-1), 0.55),
         (torch.tensor([[0.0625, 0.5, 0.1875, 0.25]]), 0.97),
     ]
-    praise = "crossing: the one that lifts the sum to p stays"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the one that lifts the sum to p stays"
+    return Exercise(right, cases, mistakes, praise)
 
 
 @dataclass
@@ -315,24 +255,9 @@ class Language:
 Beam = tuple[float, list[int]]  # a text's log-chance, and its letters
 
 
-def ending(answer: Callable) -> None:
+@check
+def ending() -> Exercise:
     """`answer(after, n_beams, n_new, end)`: beam search over texts that may end."""
-
-    def right(after: Callable, n_beams: int, n_new: int, end: int) -> list[Beam]:
-        beams = [(0.0, [])]
-        for _ in range(n_new):
-            longer = []
-            for total, text in beams:
-                if text[-1:] == [end]:
-                    longer.append((total, text))
-                    continue
-                for letter, log_chance in enumerate(after(text)):
-                    longer.append((total + log_chance, [*text, letter]))
-            beams = sorted(longer, reverse=True)[:n_beams]
-        return beams
-
-    def likeliest(beams: list[Beam], n: int) -> list[Beam]:
-        return sorted(beams, reverse=True)[:n]
 
     def ended(beams: list[Beam], end: int) -> list[Beam]:
         return [beam for beam in beams if end in beam[1]]
@@ -346,106 +271,87 @@ def ending(answer: Callable) -> None:
             for letter, log_chance in enumerate(after(text))
         ]
 
-    # Ended texts don't race with the others.
+    def likeliest_first(beams: list[Beam]) -> list[Beam]:
+        return sorted(beams, reverse=True)
 
-    def ended_lost(after: Callable, n_beams: int, n_new: int, end: int) -> list[Beam]:
+    def mean(beam: Beam) -> float:
+        return beam[0] / max(1, len(beam[1]))
+
+    def right(
+        after: Callable,
+        n_beams: int,
+        n_new: int,
+        end: int,
+        race: Callable = lambda done, longer, best: best(done + longer),
+        order: Callable = likeliest_first,
+        stops: Callable = lambda beams, end: False,
+    ) -> list[Beam]:
+        def best(beams: list[Beam], n: int = n_beams) -> list[Beam]:
+            return order(beams)[:n]
+
         beams = [(0.0, [])]
         for _ in range(n_new):
-            beams = likeliest(grown(after, beams, end), n_beams)
-        return beams
+            beams = race(ended(beams, end), grown(after, beams, end), best)
+            if stops(beams, end):
+                break
+        return best(beams)
 
     def ended_apart(after: Callable, n_beams: int, n_new: int, end: int) -> list[Beam]:
         beams = [(0.0, [])]
         done = []
         for _ in range(n_new):
-            longer = grown(after, beams, end)
-            done += ended(likeliest(longer, n_beams), end)
-            beams = likeliest([beam for beam in longer if end not in beam[1]], n_beams)
-        return likeliest(beams + done, n_beams)
+            longer = likeliest_first(grown(after, beams, end))
+            done += ended(longer[:n_beams], end)
+            beams = [beam for beam in longer if end not in beam[1]][:n_beams]
+        return likeliest_first(beams + done)[:n_beams]
 
-    def more_than_n(after: Callable, n_beams: int, n_new: int, end: int) -> list[Beam]:
-        beams = [(0.0, [])]
-        for _ in range(n_new):
-            beams = ended(beams, end) + likeliest(grown(after, beams, end), n_beams)
-        return likeliest(beams, n_beams)
+    def places_for_good(done: list[Beam], longer: list[Beam], best: Callable) -> list:
+        n_places = len(best(done + longer))
+        return (done + best(longer))[:n_places]
 
-    def places_for_good(
-        after: Callable, n_beams: int, n_new: int, end: int
-    ) -> list[Beam]:
-        beams = [(0.0, [])]
-        for _ in range(n_new):
-            done = ended(beams, end)
-            n_left = max(0, n_beams - len(done))
-            beams = done + likeliest(grown(after, beams, end), n_left)
-        return likeliest(beams, n_beams)
-
-    def cut_at_the_end(
-        after: Callable, n_beams: int, n_new: int, end: int
-    ) -> list[Beam]:
-        beams = [(0.0, [])]
-        for _ in range(n_new):
-            beams = ended(beams, end) + grown(after, beams, end)
-        return likeliest(beams, n_beams)
-
-    def end_repeated(after: Callable, n_beams: int, n_new: int, end: int) -> list[Beam]:
-        beams = [(0.0, [])]
-        for _ in range(n_new):
-            done = [(total, [*text, end]) for total, text in ended(beams, end)]
-            beams = likeliest(done + grown(after, beams, end), n_beams)
-        return beams
-
-    # The search stops too early.
-
-    def stops_with_the_best(
-        after: Callable, n_beams: int, n_new: int, end: int
-    ) -> list[Beam]:
-        beams = [(0.0, [])]
-        for _ in range(n_new):
-            beams = likeliest(ended(beams, end) + grown(after, beams, end), n_beams)
-            if end in beams[0][1]:
-                break
-        return beams
-
-    def stops_with_any(
-        after: Callable, n_beams: int, n_new: int, end: int
-    ) -> list[Beam]:
-        beams = [(0.0, [])]
-        for _ in range(n_new):
-            beams = likeliest(ended(beams, end) + grown(after, beams, end), n_beams)
-            if ended(beams, end):
-                break
-        return beams
-
-    # The race has another order.
-
-    def least_likely(after: Callable, n_beams: int, n_new: int, end: int) -> list[Beam]:
-        beams = [(0.0, [])]
-        for _ in range(n_new):
-            longer = ended(beams, end) + grown(after, beams, end)
-            beams = sorted(longer)[:n_beams]
-        return beams
-
-    def by_the_mean(after: Callable, n_beams: int, n_new: int, end: int) -> list[Beam]:
-        beams = [(0.0, [])]
-        for _ in range(n_new):
-            longer = ended(beams, end) + grown(after, beams, end)
-            longer.sort(key=lambda beam: beam[0] / len(beam[1]), reverse=True)
-            beams = longer[:n_beams]
-        return beams
+    def means_given(after: Callable, n_beams: int, n_new: int, end: int) -> list[Beam]:
+        beams = right(after, n_beams, n_new, end)
+        return [(mean(beam), beam[1]) for beam in beams]
 
     mistakes = {
-        "a text that has ended is lost: it stays in the race": ended_lost,
+        # Ended texts don't race with the others.
+        "a text that has ended is lost: it stays in the race": partial(
+            right, race=lambda done, longer, best: best(longer)
+        ),
         "an ended text takes one of the n_beams places": ended_apart,
-        "at most n_beams texts stay after each step, ended ones among"
-        " them": more_than_n,
-        "an ended text keeps its place only while n_beams others aren't"
-        " likelier": places_for_good,
-        "cut to n_beams texts after each step, not only after the last": cut_at_the_end,
-        "append nothing to an ended text": end_repeated,
-        "when the best has ended, the others go on": stops_with_the_best,
-        "when one has ended, the others go on": stops_with_any,
-        "the likeliest come first: sort with reverse=True": least_likely,
-        "the text's log-chance counts, not its mean": by_the_mean,
+        "at most n_beams texts stay after each step, ended ones among them": partial(
+            right, race=lambda done, longer, best: done + best(longer)
+        ),
+        "an ended text keeps its place only while n_beams others aren't likelier": (
+            partial(right, race=places_for_good)
+        ),
+        "cut to n_beams texts after each step, not only after the last": partial(
+            right, race=lambda done, longer, best: done + longer
+        ),
+        "append nothing to an ended text": partial(
+            right,
+            race=lambda done, longer, best: best(
+                [(total, [*text, text[-1]]) for total, text in done] + longer
+            ),
+        ),
+        # The search stops too early.
+        "when the best has ended, the others go on": partial(
+            right, stops=lambda beams, end: end in beams[0][1]
+        ),
+        "when one has ended, the others go on": partial(right, stops=ended),
+        # The race has another order.
+        "the likeliest come first: sort with reverse=True": partial(
+            right, order=sorted
+        ),
+        "the text's log-chance counts, not its mean": partial(
+            right, order=lambda beams: sorted(beams, key=mean, reverse=True)
+        ),
+        "in the end, too, the likeliest comes first: not the one with the highest"
+        " mean": lambda *case: sorted(right(*case), key=mean, reverse=True),
+        "give each text's log-chance, not its mean": means_given,
+        "give each text's log-chance, not its mean, and the likeliest first": (
+            lambda *case: likeliest_first(means_given(*case))
+        ),
     }
 
     def case(n: int, end: int, seed: int, n_beams: int, n_new: int) -> tuple:
@@ -458,5 +364,5 @@ def ending(answer: Callable) -> None:
         case(5, 2, 4, 4, 0),
         case(4, 1, 29, 2, 5),
     ]
-    praise = "ending: a text that has ended waits for the others"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "a text that has ended waits for the others"
+    return Exercise(right, cases, mistakes, praise)

@@ -2,54 +2,37 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from .compare import Mistake, compare, difference, draw
+from .compare import Exercise, Mistake, check, difference, draw
 from .sampling import token_list
 from .watch import Watch
 from .words import describe, listed
 
 
-def pages_in_use(answer: Callable) -> None:
+@check
+def pages_in_use() -> Exercise:
     """`answer(n_shared, lengths, size)`: pages of talks that begin alike."""
 
-    def right(n_shared: int, lengths: list[int], size: int) -> int:
-        shared = n_shared // size
-        return shared + sum(-(-n // size) - shared for n in lengths)
+    def rounded_up(n: int, size: int) -> int:
+        return -(-n // size)
 
-    def nothing_shared(n_shared: int, lengths: list[int], size: int) -> int:
-        return sum(-(-n // size) for n in lengths)
+    def right(
+        n_shared: int,
+        lengths: list[int],
+        size: int,
+        shared: Callable = lambda n, size: n // size,
+        pages: Callable = rounded_up,
+    ) -> int:
+        n = shared(n_shared, size)
+        return n + sum(pages(length, size) - n for length in lengths)
 
     def rest_in_new_pages(n_shared: int, lengths: list[int], size: int) -> int:
-        return -(-n_shared // size) + sum(-(-(n - n_shared) // size) for n in lengths)
-
-    def lengths_of_the_rest(n_shared: int, lengths: list[int], size: int) -> int:
-        return right(n_shared, [n + n_shared for n in lengths], size)
-
-    def last_page_shared_too(n_shared: int, lengths: list[int], size: int) -> int:
-        shared = -(-n_shared // size)
-        return shared + sum(-(-n // size) - shared for n in lengths)
-
-    def last_pages_left_out(n_shared: int, lengths: list[int], size: int) -> int:
-        shared = n_shared // size
-        return shared + sum(n // size - shared for n in lengths)
-
-    def rest_of_the_shared_lost(n_shared: int, lengths: list[int], size: int) -> int:
-        return right(n_shared, [n - n_shared % size for n in lengths], size)
-
-    def one_more(n_shared: int, lengths: list[int], size: int) -> int:
-        shared = n_shared // size
-        return shared + sum(n // size + 1 - shared for n in lengths)
-
-    def parts_of_pages(n_shared: int, lengths: list[int], size: int) -> float:
-        shared = n_shared / size
-        return shared + sum(n / size - shared for n in lengths)
-
-    def shared_left_out(n_shared: int, lengths: list[int], size: int) -> int:
-        shared = n_shared // size
-        return sum(-(-n // size) - shared for n in lengths)
+        own = [rounded_up(n - n_shared, size) for n in lengths]
+        return rounded_up(n_shared, size) + sum(own)
 
     cases = [
         (40, [70, 45, 48, 45], 16),
@@ -59,30 +42,34 @@ def pages_in_use(answer: Callable) -> None:
         (5, [5, 9], 4),
     ]
     mistakes = {
-        "nothing is shared: full pages of shared tokens are there once": (
-            nothing_shared
+        "nothing is shared: full pages of shared tokens are there once": partial(
+            right, shared=lambda n, size: 0
         ),
         "a talk goes on in its own copy of the page that is not full": (
             rest_in_new_pages
         ),
         "lengths are those of the whole talks, shared tokens included": (
-            lengths_of_the_rest
+            lambda n, lengths, size: right(n, [length + n for length in lengths], size)
         ),
         "a page that is not full of shared tokens is shared: each talk writes its own"
-        " tokens into it": last_page_shared_too,
-        "the last page of a talk counts, however few tokens it holds": (
-            last_pages_left_out
+        " tokens into it": partial(right, shared=rounded_up),
+        "the last page of a talk counts, however few tokens it holds": partial(
+            right, pages=lambda n, size: n // size
         ),
         "shared tokens that fill no page are missing: each talk keeps its own": (
-            rest_of_the_shared_lost
+            lambda n, lengths, size: right(n, [x - n % size for x in lengths], size)
         ),
         "a talk that fills its last page needs no further one: n // size + 1 is too"
-        " many there": one_more,
-        "a page is given out whole: round up": parts_of_pages,
-        "the shared pages are left out: they are in use, once": shared_left_out,
+        " many there": partial(right, pages=lambda n, size: n // size + 1),
+        "a page is given out whole: round up": partial(
+            right, shared=lambda n, size: n / size, pages=lambda n, size: n / size
+        ),
+        "the shared pages are left out: they are in use, once": (
+            lambda n, lengths, size: right(n, lengths, size) - n // size
+        ),
     }
-    praise = "pages_in_use: full shared pages once, all others for each talk"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "full shared pages once, all others for each talk"
+    return Exercise(right, cases, mistakes, praise)
 
 
 class WatchUse(Watch):
@@ -97,42 +84,27 @@ class WatchUse(Watch):
         return super().__torch_dispatch__(function, types, args, kwargs)
 
 
-def int8(answer: Callable) -> None:
-    """`answer(x)`: x (... d) as it comes back from 8 bits and a scale for each d."""
+@check
+def int8() -> Exercise:
+    """`answer(x)`: x (... d) as it comes back from 8 bits and a scale for each d.
 
-    def right(x: Tensor) -> Tensor:
-        scale = x.abs().amax(-1, keepdim=True) / 127
-        return (x / scale).round().to(torch.int8) * scale
+    The scale is a vector's largest absolute value, divided by 127.
+    """
 
-    def wrapped(numbers: Tensor) -> Tensor:
+    def scale_of(x: Tensor, steps: int = 127) -> Tensor:
+        return x.abs().amax(-1, keepdim=True) / steps
+
+    def right(
+        x: Tensor,
+        scale: Callable = scale_of,
+        whole: Callable = lambda x: x.round().to(torch.int8),
+    ) -> Tensor:
+        step = scale(x)
+        return whole(x / step) * step
+
+    def wrapped(x: Tensor) -> Tensor:
         """8 bits of integers: 128 becomes -128, by way of 16 bits on every machine."""
-        return numbers.to(torch.int16).to(torch.int8)
-
-    # Mistakes with the number of steps.
-
-    def by_128_wrapped(x: Tensor) -> Tensor:
-        scale = x.abs().amax(-1, keepdim=True) / 128
-        return wrapped((x / scale).round()) * scale
-
-    def by_128_held(x: Tensor) -> Tensor:
-        scale = x.abs().amax(-1, keepdim=True) / 128
-        return (x / scale).round().clamp(-128, 127) * scale
-
-    def by_128_held_on_both_sides(x: Tensor) -> Tensor:
-        scale = x.abs().amax(-1, keepdim=True) / 128
-        return (x / scale).round().clamp(-127, 127) * scale
-
-    def by_128(x: Tensor) -> Tensor:
-        scale = x.abs().amax(-1, keepdim=True) / 128
-        return (x / scale).round() * scale
-
-    def by_255(x: Tensor) -> Tensor:
-        scale = x.abs().amax(-1, keepdim=True) / 255
-        return (x / scale).round() * scale
-
-    def by_1(x: Tensor) -> Tensor:
-        scale = x.abs().amax(-1, keepdim=True)
-        return (x / scale).round().to(torch.int8) * scale
+        return x.round().to(torch.int16).to(torch.int8)
 
     def with_a_zero_point(x: Tensor) -> Tensor:
         lowest = x.amin(-1, keepdim=True)
@@ -141,40 +113,9 @@ def int8(answer: Callable) -> None:
         zero = (-128 - lowest / scale).round()
         return ((x / scale + zero).round().clamp(-128, 127) - zero) * scale
 
-    # Mistakes with rounding.
-
-    def cut_off(x: Tensor) -> Tensor:
-        scale = x.abs().amax(-1, keepdim=True) / 127
-        return (x / scale).to(torch.int8) * scale
-
-    def rounded_down(x: Tensor) -> Tensor:
-        scale = x.abs().amax(-1, keepdim=True) / 127
-        return (x / scale).floor() * scale
-
-    def not_rounded(x: Tensor) -> Tensor:
-        return x
-
-    # Mistakes with the scale.
-
-    def one_scale(x: Tensor) -> Tensor:
-        scale = x.abs().max() / 127
-        return (x / scale).round().to(torch.int8) * scale
-
-    def scale_for_each_place(x: Tensor) -> Tensor:
-        scale = x.abs().amax(0, keepdim=True) / 127
-        return (x / scale).round().to(torch.int8) * scale
-
-    def largest_by_sign(x: Tensor) -> Tensor:
-        scale = x.amax(-1, keepdim=True) / 127
-        return wrapped((x / scale).round()) * scale
-
-    def integers(x: Tensor) -> Tensor:
-        scale = x.abs().amax(-1, keepdim=True) / 127
-        return (x / scale).round().to(torch.int8)
-
-    def whole_numbers(x: Tensor) -> Tensor:
-        scale = x.abs().amax(-1, keepdim=True) / 127
-        return (x / scale).round()
+    def largest_of_both_sides(x: Tensor) -> Tensor:
+        above = x.amax(-1, keepdim=True) / 127
+        return torch.maximum(above, x.amin(-1, keepdim=True) / -128)
 
     def watched(answer: Callable, x: Tensor) -> dict[str, object]:
         """What comes back, with 8-bit integers on the way."""
@@ -208,32 +149,61 @@ def int8(answer: Callable) -> None:
         (draw(3, 5) * torch.tensor([[1.0], [9], [0.1]]),),
     ]
     mistakes = {
-        "the largest becomes 128, which wraps to -128: divide by 127": by_128_wrapped,
-        "by 128, and held at 127: a largest above 0 is off by a whole scale": (
-            by_128_held
+        # The number of steps.
+        "the largest becomes 128, which wraps to -128: divide by 127": partial(
+            right, scale=lambda x: scale_of(x, 128), whole=wrapped
+        ),
+        "by 128, and held at 127: a largest above 0 is off by a whole scale": partial(
+            right,
+            scale=lambda x: scale_of(x, 128),
+            whole=lambda x: x.round().clamp(-128, 127),
         ),
         "by 128, and held at 127 and -127: the largest is off by a whole scale": (
-            by_128_held_on_both_sides
+            partial(
+                right,
+                scale=lambda x: scale_of(x, 128),
+                whole=lambda x: x.round().clamp(-127, 127),
+            )
         ),
         "a scale and a zero for each vector: a scale alone is asked for": (
             with_a_zero_point
         ),
-        "by 255, but 8 bits go from -128 to 127": by_255,
-        "by 128, but 8 bits go up to 127": by_128,
-        "cut off up to a whole scale away: round them": cut_off,
-        "rounded down: round to the nearest": rounded_down,
-        "one scale for all vectors: a large one spoils the small ones": one_scale,
-        "a scale for each place: take the largest over the last axis": (
-            scale_for_each_place
+        "by 255, but 8 bits go from -128 to 127": partial(
+            right, scale=lambda x: scale_of(x, 255), whole=torch.round
         ),
-        "the largest by sign: take the absolute value first": largest_by_sign,
-        "only -1, 0 and 1 are left: divide the largest by 127": by_1,
-        "these are the integers: multiply by the scale": integers,
-        "whole numbers: multiply by the scale": whole_numbers,
-        "nothing is rounded: these are the numbers that went in": not_rounded,
+        "by 128, but 8 bits go up to 127": partial(
+            right, scale=lambda x: scale_of(x, 128), whole=torch.round
+        ),
+        # Rounding.
+        "cut off up to a whole scale away: round them": partial(
+            right, whole=lambda x: x.to(torch.int8)
+        ),
+        "rounded down: round to the nearest": partial(right, whole=torch.floor),
+        # The scale.
+        "one scale for all vectors: a large one spoils the small ones": partial(
+            right, scale=lambda x: x.abs().max() / 127
+        ),
+        "a scale for each place: take the largest over the last axis": partial(
+            right, scale=lambda x: x.abs().amax(0, keepdim=True) / 127
+        ),
+        "the largest by sign: take the absolute value first": partial(
+            right, scale=lambda x: x.amax(-1, keepdim=True) / 127, whole=wrapped
+        ),
+        "a lowest number that is the largest is divided by 128: the scale is the"
+        " largest absolute value / 127, whatever its sign": partial(
+            right, scale=largest_of_both_sides
+        ),
+        "only -1, 0 and 1 are left: divide the largest by 127": partial(
+            right, scale=lambda x: scale_of(x, 1)
+        ),
+        "these are the integers: multiply by the scale": (
+            lambda x: (x / scale_of(x)).round().to(torch.int8)
+        ),
+        "whole numbers: multiply by the scale": lambda x: (x / scale_of(x)).round(),
+        "nothing is rounded: these are the numbers that went in": lambda x: x,
     }
-    praise = "int8: no number is off by more than half a scale"
-    compare(answer, right, cases, mistakes, praise, watched)
+    praise = "no number is off by more than half a scale"
+    return Exercise(right, cases, mistakes, praise, watched)
 
 
 class Machine:
@@ -298,54 +268,47 @@ class Machine:
         return tokens
 
 
-def schedule(answer: Callable) -> None:
+@check
+def schedule() -> Exercise:
     """`answer(admit, step, queue, n_rows)`: the answers, and no row empty in vain."""
 
-    def one_pass(step: Callable, queue: list, rows: list, answers: list) -> None:
-        """One pass for all; a row whose answer is complete becomes free."""
-        last = [None if i is None else answers[i][-1] for i in rows]
-        for row, token in enumerate(step(last)):
-            i = rows[row]
-            if i is None:
-                continue
-            answers[i].append(token)
-            if len(answers[i]) >= queue[i][1]:
-                rows[row] = None
-
-    def right(admit: Callable, step: Callable, queue: list, n_rows: int) -> list:
+    def right(
+        admit: Callable,
+        step: Callable,
+        queue: list,
+        n_rows: int,
+        n_least: int = 1,  # tokens of an answer that is complete with its prompt
+        once: bool = False,  # a row asks the queue once a pass
+        may_begin: Callable = lambda rows: True,
+        is_idle: Callable = lambda rows: rows == [None] * len(rows),
+    ) -> list:
         answers = [[] for _ in queue]
         rows = [None] * n_rows  # the number of the answer that each row writes
         begun = 0
         while begun < len(queue) or rows != [None] * n_rows:
             # Free rows take from the queue. An answer of one token is done at once.
-            for row in range(n_rows):
+            asking = range(n_rows) if may_begin(rows) else []
+            for row in asking:
                 while rows[row] is None and begun < len(queue):
                     prompt, n = queue[begun]
                     answers[begun].append(admit(prompt, row))
-                    if n > 1:
+                    if n > n_least:
                         rows[row] = begun
                     begun += 1
-            if rows == [None] * n_rows:
-                break
-            one_pass(step, queue, rows, answers)
-        return answers
+                    if once:
+                        break
+            if is_idle(rows):
+                continue
 
-    # Mistakes with the rows.
-
-    def two_tokens_at_least(
-        admit: Callable, step: Callable, queue: list, n_rows: int
-    ) -> list:
-        answers = [[] for _ in queue]
-        rows = [None] * n_rows
-        begun = 0
-        while begun < len(queue) or rows != [None] * n_rows:
-            for row in range(n_rows):
-                if rows[row] is None and begun < len(queue):
-                    prompt, _ = queue[begun]
-                    answers[begun].append(admit(prompt, row))
-                    rows[row] = begun  # even if the answer is complete
-                    begun += 1
-            one_pass(step, queue, rows, answers)
+            # One pass for all. A row whose answer is complete becomes free.
+            last = [None if i is None else answers[i][-1] for i in rows]
+            for row, token in enumerate(step(last)):
+                i = rows[row]
+                if i is None:
+                    continue
+                answers[i].append(token)
+                if len(answers[i]) >= queue[i][1]:
+                    rows[row] = None
         return answers
 
     def one_token_too_many(
@@ -353,26 +316,6 @@ def schedule(answer: Callable) -> None:
     ) -> list:
         longer = [(prompt, n + 1) for prompt, n in queue]
         return right(admit, step, longer, n_rows)
-
-    def waiting_for_the_slowest(
-        admit: Callable, step: Callable, queue: list, n_rows: int
-    ) -> list:
-        answers = [[] for _ in queue]
-        rows = [None] * n_rows
-        begun = 0
-        while begun < len(queue) or rows != [None] * n_rows:
-            if rows == [None] * n_rows:  # only when all are free
-                for row in range(n_rows):
-                    while rows[row] is None and begun < len(queue):
-                        prompt, n = queue[begun]
-                        answers[begun].append(admit(prompt, row))
-                        if n > 1:
-                            rows[row] = begun
-                        begun += 1
-            if rows == [None] * n_rows:
-                break
-            one_pass(step, queue, rows, answers)
-        return answers
 
     def one_after_the_other(
         admit: Callable, step: Callable, queue: list, n_rows: int
@@ -385,32 +328,6 @@ def schedule(answer: Callable) -> None:
                 tokens.append(step([tokens[-1], *others])[0])
             answers.append(tokens)
         return answers
-
-    def asked_once_a_pass(
-        admit: Callable, step: Callable, queue: list, n_rows: int
-    ) -> list:
-        answers = [[] for _ in queue]
-        rows = [None] * n_rows
-        begun = 0
-        while begun < len(queue) or rows != [None] * n_rows:
-            for row in range(n_rows):
-                if rows[row] is None and begun < len(queue):  # and not `while`
-                    prompt, n = queue[begun]
-                    answers[begun].append(admit(prompt, row))
-                    if n > 1:
-                        rows[row] = begun
-                    begun += 1
-            if rows != [None] * n_rows:
-                one_pass(step, queue, rows, answers)
-        return answers
-
-    # Mistakes with the answers.
-
-    def first_token_missing(
-        admit: Callable, step: Callable, queue: list, n_rows: int
-    ) -> list:
-        answers = right(admit, step, queue, n_rows)
-        return [tokens[1:] for tokens in answers]
 
     def with_prompts(admit: Callable, step: Callable, queue: list, n_rows: int) -> list:
         answers = right(admit, step, queue, n_rows)
@@ -447,16 +364,26 @@ def schedule(answer: Callable) -> None:
         ([], 2),
         ([([3], 4)], 1),
         ([([3], 6), ([2], 2)], 2),
+        ([([7], 1), ([8], 1), ([9], 1)], 2),
     ]
     mistakes = {
-        "an answer of one token got two: it ended with its prompt": two_tokens_at_least,
+        "an answer of one token got two: it ended with its prompt": partial(
+            right, n_least=0
+        ),
         "the token that `admit` returns counts: n in all": one_token_too_many,
-        "rows wait for the slowest: a free row takes the next": waiting_for_the_slowest,
+        "rows wait for the slowest: a free row takes the next": partial(
+            right, may_begin=lambda rows: rows == [None] * len(rows)
+        ),
         "one after the other: a pass is for all rows": one_after_the_other,
         "an answer of one token leaves its row free at once: ask the queue again, with"
-        " `while` in place of `if`": asked_once_a_pass,
-        "the first token, which `admit` returns, is missing": first_token_missing,
+        " `while` in place of `if`": partial(right, once=True),
+        "a pass for rows that are all free: each answer ended with its prompt": (
+            partial(right, is_idle=lambda rows: False)
+        ),
+        "the first token, which `admit` returns, is missing": (
+            lambda *case: [tokens[1:] for tokens in right(*case)]
+        ),
         "answers hold their prompts, too: give the new tokens": with_prompts,
     }
-    praise = "schedule: free rows first, then one pass for all"
-    compare(answer, right, cases, mistakes, praise, on_a_machine)
+    praise = "free rows first, then one pass for all"
+    return Exercise(right, cases, mistakes, praise, on_a_machine)

@@ -2,59 +2,48 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ...text.tokenizers import BPETokenizer
-from .compare import Mistake, Raises, compare
+from .compare import Exercise, Mistake, Raises, check
 
 
-def decode(answer: Callable) -> None:
+@check
+def decode() -> Exercise:
     """`answer(vocabulary, tokens)`: the text of the tokens, U+FFFD for broken bytes."""
-
-    def right(vocabulary: dict, tokens: list) -> str:
-        return joined(vocabulary, tokens).decode(errors="replace")
 
     def joined(vocabulary: dict, tokens: list) -> bytes:
         return b"".join(vocabulary[token] for token in tokens)
 
-    def one_by_one(vocabulary: dict, tokens: list) -> str:
-        return "".join(vocabulary[token].decode(errors="replace") for token in tokens)
+    def right(
+        vocabulary: dict, tokens: list, encoding: str = "utf-8", errors: str = "replace"
+    ) -> str:
+        return joined(vocabulary, tokens).decode(encoding, errors)
 
-    def one_by_one_without_halves(vocabulary: dict, tokens: list) -> str:
-        return "".join(vocabulary[token].decode(errors="ignore") for token in tokens)
-
-    def one_by_one_or_stop(vocabulary: dict, tokens: list) -> str:
-        return "".join(vocabulary[token].decode() for token in tokens)
-
-    def without_broken_bytes(vocabulary: dict, tokens: list) -> str:
-        return joined(vocabulary, tokens).decode(errors="ignore")
-
-    def ascii_alone(vocabulary: dict, tokens: list) -> str:
-        return joined(vocabulary, tokens).decode("ascii", errors="replace")
-
-    def each_byte(vocabulary: dict, tokens: list) -> str:
-        return joined(vocabulary, tokens).decode("latin-1")
-
-    def tokens_as_characters(vocabulary: dict, tokens: list) -> str:
-        return "".join(chr(token) for token in tokens)
-
-    def not_replaced(vocabulary: dict, tokens: list) -> str:
-        return joined(vocabulary, tokens).decode()
+    def one_by_one(vocabulary: dict, tokens: list, errors: str = "replace") -> str:
+        return "".join(vocabulary[token].decode(errors=errors) for token in tokens)
 
     mistakes = {
         "half characters break: join the bytes of all tokens first": one_by_one,
-        "half characters vanish: join the bytes of all tokens first": (
-            one_by_one_without_halves
+        "half characters vanish: join the bytes of all tokens first": partial(
+            one_by_one, errors="ignore"
         ),
-        "broken bytes vanish: show them as U+FFFD": without_broken_bytes,
-        "é is shown as broken: it is not ASCII, but UTF-8": ascii_alone,
-        "each byte became a sign of its own: the bytes are UTF-8": each_byte,
-        "tokens are no characters: look them up": tokens_as_characters,
-        "broken bytes stop it: replace them": not_replaced,
-        "half characters stop it: join the bytes of all tokens first": (
-            one_by_one_or_stop
+        "broken bytes vanish: show them as U+FFFD": partial(right, errors="ignore"),
+        "é is shown as broken: it is not ASCII, but UTF-8": partial(
+            right, encoding="ascii"
+        ),
+        "each byte became a sign of its own: the bytes are UTF-8": partial(
+            right, encoding="latin-1"
+        ),
+        "tokens are no characters: look them up": (
+            lambda vocabulary, tokens: "".join(map(chr, tokens))
+        ),
+        "broken bytes stop it: replace them": partial(right, errors="strict"),
+        "half characters stop it: join the bytes of all tokens first": partial(
+            one_by_one, errors="strict"
         ),
         "a number above 255 is no byte: look it up": Raises(
             ValueError, "must be in range(0, 256)"
@@ -76,11 +65,12 @@ def decode(answer: Callable) -> None:
         (two_merges, [32, 195, 195, 10]),
         (two_merges, [0xEF, 0xBB, 0xBF, 0, 13, 10, *(5 * [257, 110, 256])]),
     ]
-    praise = "decode: first all bytes, then the characters"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "first all bytes, then the characters"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def windows(answer: Callable) -> None:
+@check
+def windows() -> Exercise:
     """`answer(tokens, context_length)`: consecutive inputs (b t) and targets (b t)."""
 
     def right(tokens: Tensor, context_length: int) -> tuple[Tensor, Tensor]:
@@ -89,44 +79,22 @@ def windows(answer: Callable) -> None:
         targets = tokens[1 : n + 1]
         return inputs.view(-1, context_length), targets.view(-1, context_length)
 
-    def targets_are_inputs(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        inputs, _ = right(tokens, n)
-        return inputs, inputs
+    def for_inputs(make: Callable) -> Callable:
+        """The right inputs, and what `make(inputs)` says of the targets."""
 
-    def targets_one_larger(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        inputs, _ = right(tokens, n)
-        return inputs, inputs + 1
+        def answer(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+            inputs, _ = right(tokens, n)
+            return inputs, make(inputs)
 
-    def targets_one_window_on(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        whole_windows = tokens.unfold(0, n, n)
-        return whole_windows[:-1], whole_windows[1:]
+        return answer
 
-    def targets_first(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        inputs, targets = right(tokens, n)
-        return targets, inputs
+    def shifted_within(longer: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of windows that are one token longer."""
+        return longer[:, :-1], longer[:, 1:]
 
-    def targets_rolled(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        inputs, _ = right(tokens, n)
-        return inputs, inputs.roll(-1, -1)
-
-    def token_left_out_between(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        longer_windows = tokens.unfold(0, n + 1, n + 1)
-        return longer_windows[:, :-1], longer_windows[:, 1:]
-
-    def overlapping(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        longer_windows = tokens.unfold(0, n + 1, 1)
-        return longer_windows[:, :-1], longer_windows[:, 1:]
-
-    def one_token_short(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        whole_windows = tokens.unfold(0, n, n)
-        return whole_windows[:, :-1], whole_windows[:, 1:]
-
-    def without_last_token(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        longer_windows = tokens[:-1].unfold(0, n + 1, n)
-        return longer_windows[:, :-1], longer_windows[:, 1:]
-
-    def with_the_rest(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        return tokens[:-1].view(-1, n), tokens[1:].view(-1, n)
+    def whole_text_rolled(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        end = len(tokens) // n * n
+        return tokens[:end].view(-1, n), tokens.roll(-1)[:end].view(-1, n)
 
     def with_all_targets(tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
         end = len(tokens) // n * n
@@ -137,21 +105,35 @@ def windows(answer: Callable) -> None:
         return tokens[:end].view(-1, n), tokens[1 : end + 1].view(-1, n)
 
     mistakes = {
-        "the targets are the inputs: shift them by one": targets_are_inputs,
-        "a target is the next token, not input + 1": targets_one_larger,
+        "the targets are the inputs: shift them by one": for_inputs(lambda x: x),
+        "a target is the next token, not input + 1": for_inputs(lambda x: x + 1),
         "the targets are the next window: shift by one token, not by n": (
-            targets_one_window_on
+            lambda x, n: (x.unfold(0, n, n)[:-1], x.unfold(0, n, n)[1:])
         ),
-        "targets come after inputs: shift the other way": targets_first,
+        "targets come after inputs: shift the other way": (
+            lambda x, n: right(x, n)[::-1]
+        ),
         "the last target of a window is its own first token, not the token after it": (
-            targets_rolled
+            for_inputs(lambda x: x.roll(-1, -1))
         ),
+        "`roll` brings the first token to the end: nothing follows the last token, so"
+        " it is no input": whole_text_rolled,
+        "`roll` brings the first token to the end: the last target is the token after"
+        " the inputs": for_inputs(lambda x: x.flatten().roll(-1).view_as(x)),
         "each later window's first token is never predicted: windows of n + 1 tokens"
-        " overlap by one": token_left_out_between,
-        "windows overlap: start each context_length later": overlapping,
-        "a window needs n + 1 tokens: cut 1 more": one_token_short,
-        "a full window is left out: n + 1 are enough": without_last_token,
-        "the rest that fills no window is to be dropped": with_the_rest,
+        " overlap by one": lambda x, n: shifted_within(x.unfold(0, n + 1, n + 1)),
+        "windows overlap: start each context_length later": (
+            lambda x, n: shifted_within(x.unfold(0, n + 1, 1))
+        ),
+        "a window needs n + 1 tokens: cut 1 more": (
+            lambda x, n: shifted_within(x.unfold(0, n, n))
+        ),
+        "a full window is left out: n + 1 are enough": (
+            lambda x, n: shifted_within(x[:-1].unfold(0, n + 1, n))
+        ),
+        "the rest that fills no window is to be dropped": (
+            lambda x, n: (x[:-1].view(-1, n), x[1:].view(-1, n))
+        ),
         "cut the targets like the inputs, and leave a token for the last of them": (
             with_all_targets
         ),
@@ -171,11 +153,12 @@ def windows(answer: Callable) -> None:
         (torch.arange(7), 5),
         (torch.tensor([4, 4, 2, 9]), 1),
     ]
-    praise = "windows: no gap and no overlap in what is predicted"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "no gap and no overlap in what is predicted"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def pieces(answer: Callable) -> None:
+@check
+def pieces() -> Exercise:
     """`answer(text)`: whole words, with at most one space in front, and white space."""
 
     def right(text: str) -> list[str]:
@@ -242,5 +225,5 @@ def pieces(answer: Callable) -> None:
         "\nA\n",
     ]
     cases = [(text,) for text in texts]
-    praise = "pieces: put together, they are the text"
-    compare(answer, right, cases, mistakes, praise, judged)
+    praise = "put together, they are the text"
+    return Exercise(right, cases, mistakes, praise, judged)

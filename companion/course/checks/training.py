@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from weakref import WeakSet
 
 import torch
@@ -11,62 +12,53 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ...model.gpt import GPT, GPTConfig
 from ...training.loop import next_token_loss
-from .compare import Mistake, compare, difference, draw
+from .compare import Exercise, Mistake, check, difference, draw
 
 
-def clip(answer: Callable) -> None:
+@check
+def clip() -> Exercise:
     """`answer(gradients, limit)`: the list scaled to a common norm of at most limit."""
 
     def common_norm(gradients: list[Tensor]) -> Tensor:
         return torch.cat([gradient.flatten() for gradient in gradients]).norm()
 
-    def right(gradients: list[Tensor], limit: float) -> list[Tensor]:
-        norm = common_norm(gradients)
-        return [gradient * min(1, limit / norm) for gradient in gradients]
+    def at_most_1(limit: float, norm: Tensor) -> Tensor:
+        return min(1, limit / norm)
 
-    def always_to_1(gradients: list[Tensor], limit: float) -> list[Tensor]:
-        norm = common_norm(gradients)
-        if norm <= limit:
-            return gradients
-        return [gradient / norm for gradient in gradients]
-
-    def also_lengthened(gradients: list[Tensor], limit: float) -> list[Tensor]:
-        norm = common_norm(gradients)
-        return [gradient * (limit / norm) for gradient in gradients]
-
-    def each_by_itself(gradients: list[Tensor], limit: float) -> list[Tensor]:
-        return [g * min(1, limit / g.norm()) for g in gradients]
-
-    def entries_cut_off(gradients: list[Tensor], limit: float) -> list[Tensor]:
-        return [gradient.clamp(-limit, limit) for gradient in gradients]
-
-    def no_root(gradients: list[Tensor], limit: float) -> list[Tensor]:
-        squares = sum(gradient.square().sum() for gradient in gradients)
-        return [gradient * min(1, limit / squares) for gradient in gradients]
-
-    def lengths_added(gradients: list[Tensor], limit: float) -> list[Tensor]:
-        norm = sum(gradient.norm() for gradient in gradients)
-        return [gradient * min(1, limit / norm) for gradient in gradients]
-
-    def zero_by_zero(gradients: list[Tensor], limit: float) -> list[Tensor]:
-        norm = common_norm(gradients)
-        return [gradient / norm * min(norm, limit) for gradient in gradients]
-
-    def nothing_shortened(gradients: list[Tensor], limit: float) -> list[Tensor]:
-        return gradients
+    def right(
+        gradients: list[Tensor],
+        limit: float,
+        norm: Callable = common_norm,
+        factor: Callable = at_most_1,
+    ) -> list[Tensor]:
+        size = norm(gradients)
+        return [gradient * factor(limit, size) for gradient in gradients]
 
     mistakes = {
-        "the norm becomes 1 whatever the limit: multiply by limit / norm": always_to_1,
-        "a norm of 1.4 was scaled up to a limit of 10: clipping only"
-        " shortens": also_lengthened,
-        "each gradient is clipped by itself: the norm is that of them"
-        " all": each_by_itself,
-        "single entries are cut off: that changes the direction": entries_cut_off,
-        "the squares are added, but the root is missing": no_root,
-        "the lengths are added: 3 and 4 make 5, so add their squares": lengths_added,
-        "where all are 0 it gives 0/0: multiply by limit / norm or 1": zero_by_zero,
-        "nothing is shortened (clip_grad_norm_ clips the .grad of"
-        " parameters)": nothing_shortened,
+        "the norm becomes 1 whatever the limit: multiply by limit / norm": partial(
+            right, factor=lambda limit, norm: 1 if norm <= limit else 1 / norm
+        ),
+        "a norm of 1.4 was scaled up to a limit of 10: clipping only shortens": partial(
+            right, factor=lambda limit, norm: limit / norm
+        ),
+        "each gradient is clipped by itself: the norm is that of them all": (
+            lambda gradients, limit: [right([g], limit)[0] for g in gradients]
+        ),
+        "single entries are cut off: that changes the direction": (
+            lambda gradients, limit: [g.clamp(-limit, limit) for g in gradients]
+        ),
+        "the squares are added, but the root is missing": partial(
+            right, norm=lambda gradients: common_norm(gradients) ** 2
+        ),
+        "the lengths are added: 3 and 4 make 5, so add their squares": partial(
+            right, norm=lambda gradients: sum(g.norm() for g in gradients)
+        ),
+        "where all are 0 it gives 0/0: multiply by limit / norm or 1": partial(
+            right, factor=lambda limit, norm: min(norm, limit) / norm
+        ),
+        "nothing is shortened (clip_grad_norm_ clips the .grad of parameters)": (
+            lambda gradients, limit: gradients
+        ),
     }
 
     several = [5 * draw(2, 3), draw(4, seed=1), 2 * draw(1, 5, 2, seed=2)]
@@ -76,318 +68,219 @@ def clip(answer: Callable) -> None:
         ([torch.zeros(3)], 2.0),
         (several, 3.0),
     ]
-    praise = "clip: one factor for all, and only when it is needed"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "one factor for all, and only when it is needed"
+    return Exercise(right, cases, mistakes, praise)
 
 
-def adamw(answer: Callable) -> None:
+@check
+def adamw() -> Exercise:
     """`answer(p, gradients, rate, decay)`: where p ends, a step for each gradient."""
 
-    def right(p: Tensor, gradients: list[Tensor], rate: float, decay: float) -> Tensor:
-        m = 0
-        v = 0
-        for t, g in enumerate(gradients, 1):
-            m = 0.9 * m + 0.1 * g
-            v = 0.999 * v + 0.001 * g**2
-            step = m / (1 - 0.9**t) / ((v / (1 - 0.999**t)).sqrt() + 1e-8)
-            p = p - rate * (step + decay * p)
-        return p
+    # A step has four parts, and most mistakes have another one of them.
 
-    def averages(gradients: list[Tensor]) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Gives t, m and v of each step, before they are divided."""
-        m = 0
-        v = 0
-        for t, g in enumerate(gradients, 1):
-            m = 0.9 * m + 0.1 * g
-            v = 0.999 * v + 0.001 * g**2
-            yield t, m, v
+    def averaged(m: Tensor, v: Tensor, g: Tensor, t: int) -> tuple[Tensor, Tensor]:
+        return 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
 
     def corrected(m: Tensor, v: Tensor, t: int) -> tuple[Tensor, Tensor]:
         """m and v, divided for having begun at 0."""
         return m / (1 - 0.9**t), v / (1 - 0.999**t)
 
-    def adam_step(m: Tensor, v: Tensor, t: int) -> Tensor:
-        """The right step of Adam, but for the rate."""
-        mean, square = corrected(m, v, t)
+    def divided(mean: Tensor, square: Tensor) -> Tensor:
         return mean / (square.sqrt() + 1e-8)
 
-    # The decay.
+    def moved(p: Tensor, step: Tensor, rate: float, decay: float) -> Tensor:
+        return p - rate * (step + decay * p)
 
-    def no_decay(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for t, m, v in averages(gradients):
-            p = p - rate * adam_step(m, v, t)
-        return p
-
-    def decay_in_the_gradient(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        m = 0
-        v = 0
-        for t, gradient in enumerate(gradients, 1):
-            g = gradient + decay * p
-            m = 0.9 * m + 0.1 * g
-            v = 0.999 * v + 0.001 * g**2
-            p = p - rate * adam_step(m, v, t)
-        return p
-
-    def decay_without_rate(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for t, m, v in averages(gradients):
-            p = p - rate * adam_step(m, v, t) - decay * p
-        return p
-
-    def decay_after_the_step(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for t, m, v in averages(gradients):
-            p = p - rate * adam_step(m, v, t)
-            p = p - rate * decay * p
-        return p
-
-    def decay_added(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for t, m, v in averages(gradients):
-            p = p - rate * adam_step(m, v, t) + rate * decay * p
-        return p
-
-    # The averages, and the divisions that correct them.
-
-    def divided_for_good(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
+    def right(
+        p: Tensor,
+        gradients: list[Tensor],
+        rate: float,
+        decay: float,
+        averaged: Callable = averaged,
+        corrected: Callable = corrected,
+        divided: Callable = divided,
+        moved: Callable = moved,
+        pull: Callable = lambda decay, p: 0,  # in the gradient
     ) -> Tensor:
         m = 0
         v = 0
         for t, g in enumerate(gradients, 1):
-            m = (0.9 * m + 0.1 * g) / (1 - 0.9**t)
-            v = (0.999 * v + 0.001 * g**2) / (1 - 0.999**t)
-            step = m / (v.sqrt() + 1e-8)
-            p = p - rate * (step + decay * p)
+            m, v = averaged(m, v, g + pull(decay, p), t)
+            step = divided(*corrected(m, v, t))
+            p = moved(p, step, rate, decay)
         return p
-
-    def nothing_divided(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for _, m, v in averages(gradients):
-            step = m / (v.sqrt() + 1e-8)
-            p = p - rate * (step + decay * p)
-        return p
-
-    def m_not_divided(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for t, m, v in averages(gradients):
-            step = m / ((v / (1 - 0.999**t)).sqrt() + 1e-8)
-            p = p - rate * (step + decay * p)
-        return p
-
-    def v_not_divided(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for t, m, v in averages(gradients):
-            step = m / (1 - 0.9**t) / (v.sqrt() + 1e-8)
-            p = p - rate * (step + decay * p)
-        return p
-
-    def absolute_values(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        m = 0
-        v = 0
-        for t, g in enumerate(gradients, 1):
-            m = 0.9 * m + 0.1 * g
-            v = 0.999 * v + 0.001 * g.abs()
-            p = p - rate * (adam_step(m, v, t) + decay * p)
-        return p
-
-    def begun_again(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for t, g in enumerate(gradients, 1):
-            m = 0.1 * g
-            v = 0.001 * g**2
-            p = p - rate * (adam_step(m, v, t) + decay * p)
-        return p
-
-    # The root, and the ε.
-
-    def no_epsilon(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for t, m, v in averages(gradients):
-            mean, square = corrected(m, v, t)
-            step = mean / square.sqrt()
-            p = p - rate * (step + decay * p)
-        return p
-
-    def clamped(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for t, m, v in averages(gradients):
-            mean, square = corrected(m, v, t)
-            step = mean / square.sqrt().clamp(min=1e-12)
-            p = p - rate * (step + decay * p)
-        return p
-
-    def epsilon_inside(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for t, m, v in averages(gradients):
-            mean, square = corrected(m, v, t)
-            step = mean / (square + 1e-8).sqrt()
-            p = p - rate * (step + decay * p)
-        return p
-
-    def no_root(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for t, m, v in averages(gradients):
-            mean, square = corrected(m, v, t)
-            step = mean / (square + 1e-8)
-            p = p - rate * (step + decay * p)
-        return p
-
-    # The steps.
-
-    def always_the_first(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for _, m, v in averages(gradients):
-            p = p - rate * (adam_step(m, v, 1) + decay * p)
-        return p
-
-    def counted_from_0(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        for t, m, v in averages(gradients):
-            p = p - rate * (adam_step(m, v, t - 1) + decay * p)
-        return p
-
-    def first_step_only(
-        p: Tensor, gradients: list[Tensor], rate: float, decay: float
-    ) -> Tensor:
-        return right(p, gradients[:1], rate, decay)
 
     mistakes = {
-        "the decay is missing: this is Adam": no_decay,
-        "the decay is in the gradient: take it from p, beside Adam's"
-        " step": decay_in_the_gradient,
-        "the decay is not times the rate": decay_without_rate,
-        "the decay is of p after the step: take it of p before": decay_after_the_step,
-        "carry m and v on as they were: the divisions are for the step"
-        " alone": divided_for_good,
-        "m and v begin at 0, too small: divide by 1 - 0.9**t and 1 -"
-        " 0.999**t": nothing_divided,
-        "m is not divided by 1 - 0.9**t: it begins at 0, too small": m_not_divided,
-        "v is not divided by 1 - 0.999**t: it begins at 0, too small": v_not_divided,
-        "where all gradients are 0 it gives 0/0: the ε is missing, 1e-8": no_epsilon,
-        "a clamp is not an ε: add 1e-8 to the root, also where it is large": clamped,
-        "the ε is inside the root: add it to the root of v": epsilon_inside,
-        "v is the mean of the gradients' squares: g**2, not |g|": absolute_values,
-        "the decay is added: it pulls p towards 0, so take it away": decay_added,
-        "the root of v is missing: the size cancels only with it": no_root,
-        "t is 1 in every step: it must count them": always_the_first,
-        "t counts from 1: at 0 both divisions are by 0": counted_from_0,
-        "the means begin at 0 again with each gradient: carry them on": begun_again,
-        "only the first gradient makes a step: is `return` in the"
-        " loop?": first_step_only,
+        # The decay.
+        "the decay is missing: this is Adam": partial(
+            right, moved=lambda p, step, rate, decay: p - rate * step
+        ),
+        "the decay is in the gradient: take it from p, beside Adam's step": partial(
+            right,
+            pull=lambda decay, p: decay * p,
+            moved=lambda p, step, rate, decay: p - rate * step,
+        ),
+        "the decay is not times the rate": partial(
+            right, moved=lambda p, step, rate, decay: p - rate * step - decay * p
+        ),
+        "the decay is of p after the step: take it of p before": partial(
+            right,
+            moved=lambda p, step, rate, decay: (p - rate * step) * (1 - rate * decay),
+        ),
+        # The averages, and the divisions that correct them.
+        "carry m and v on as they were: the divisions are for the step alone": partial(
+            right,
+            averaged=lambda m, v, g, t: corrected(*averaged(m, v, g, t), t),
+            corrected=lambda m, v, t: (m, v),
+        ),
+        "m and v begin at 0, too small: divide by 1 - 0.9**t and 1 - 0.999**t": partial(
+            right, corrected=lambda m, v, t: (m, v)
+        ),
+        "m is not divided by 1 - 0.9**t: it begins at 0, too small": partial(
+            right, corrected=lambda m, v, t: (m, v / (1 - 0.999**t))
+        ),
+        "v is not divided by 1 - 0.999**t: it begins at 0, too small": partial(
+            right, corrected=lambda m, v, t: (m / (1 - 0.9**t), v)
+        ),
+        # The root, and the ε.
+        "where all gradients are 0 it gives 0/0: the ε is missing, 1e-8": partial(
+            right, divided=lambda mean, square: mean / square.sqrt()
+        ),
+        "a clamp is not an ε: add 1e-8 to the root, also where it is large": partial(
+            right, divided=lambda mean, square: mean / square.sqrt().clamp(min=1e-12)
+        ),
+        "the ε is inside the root: add it to the root of v": partial(
+            right, divided=lambda mean, square: mean / (square + 1e-8).sqrt()
+        ),
+        "v is the mean of the gradients' squares: g**2, not |g|": partial(
+            right,
+            averaged=lambda m, v, g, t: (
+                0.9 * m + 0.1 * g,
+                0.999 * v + 0.001 * g.abs(),
+            ),
+        ),
+        "v only grows: 0.999 of it stays, and 0.001 of the square comes in": partial(
+            right, averaged=lambda m, v, g, t: (0.9 * m + 0.1 * g, v + 0.001 * g**2)
+        ),
+        "the decay is added: it pulls p towards 0, so take it away": partial(
+            right, moved=lambda p, step, rate, decay: p - rate * (step - decay * p)
+        ),
+        "the root of v is missing: the size cancels only with it": partial(
+            right, divided=lambda mean, square: mean / (square + 1e-8)
+        ),
+        # The steps.
+        "t is 1 in every step: it must count them": partial(
+            right, corrected=lambda m, v, t: corrected(m, v, 1)
+        ),
+        "t counts from 1: at 0 both divisions are by 0": partial(
+            right, corrected=lambda m, v, t: corrected(m, v, t - 1)
+        ),
+        "the means begin at 0 again with each gradient: carry them on": partial(
+            right, averaged=lambda m, v, g, t: averaged(0, 0, g, t)
+        ),
+        "only the first gradient makes a step: is `return` in the loop?": (
+            lambda p, gradients, rate, decay: right(p, gradients[:1], rate, decay)
+        ),
     }
 
-    # In the first case one entry has no gradient at all, in the second all are small.
+    # In the first case one entry has no gradient at all, in the second all are small,
+    # and in the last v has to forget large ones.
     sparse = [*draw(4, 3, seed=1) * torch.tensor([1, 0, 1])]
     small = [*1e-7 * draw(7, 2, 5, seed=3)]
     large = [*5 * draw(2, 4, 1, seed=5)]
+    fading = [*draw(60, 2, seed=7) / torch.arange(1, 61)[:, None]]
     cases = [
         (draw(3), sparse, 0.1, 0.5),
         (draw(2, 5, seed=2), small, 0.03, 2.0),
         (2 + draw(4, 1, seed=4), large, 0.2, 0.1),
+        (draw(2, seed=6), fading, 0.1, 0.1),
     ]
-    praise = "adamw: the decay goes beside the gradient, as in PyTorch"
-    compare(answer, right, cases, mistakes, praise)
+    praise = "the decay goes beside the gradient, as in PyTorch"
+    return Exercise(right, cases, mistakes, praise)
 
 
 class Saved:
     """Stands for a tensor that autograd keeps for the way back."""
 
 
-def whole_split(answer: Callable) -> None:
+@check
+def whole_split() -> Exercise:
     """`answer(model, tokens)`: the mean loss over every token but the first."""
 
-    @torch.no_grad()
-    def right(model: GPT, tokens: Tensor) -> float:
-        n = model.config.context_length
-        windows = zip(tokens[:-1].split(n), tokens[1:].split(n), strict=True)
-        total = 0
-        for x, y in windows:
-            total += next_token_loss(model(x[None]), y[None]) * len(y)
-        return total.item() / (len(tokens) - 1)
-
-    def cut(model: GPT, tokens: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def side_by_side(tokens: Tensor, n: int) -> list[tuple[Tensor, Tensor]]:
         """The right windows: pairs of inputs and targets."""
-        n = model.config.context_length
         return [*zip(tokens[:-1].split(n), tokens[1:].split(n), strict=True)]
 
+    def summed(losses: list[float], sizes: list[int]) -> float:
+        """The loss of all predictions, with `sizes` of them in each window's mean."""
+        return sum(map(math.prod, zip(losses, sizes, strict=True)))
+
+    def weighed(losses: list[float], sizes: list[int]) -> float:
+        return summed(losses, sizes) / sum(sizes) if sizes else math.nan
+
     @torch.no_grad()
-    def losses(model: GPT, windows: list[tuple[Tensor, Tensor]]) -> list[float]:
-        """The mean loss of each window."""
-        return [next_token_loss(model(x[None]), y[None]).item() for x, y in windows]
+    def right(
+        model: GPT,
+        tokens: Tensor,
+        windows: Callable = side_by_side,
+        mean: Callable = weighed,
+    ) -> float:
+        pairs = windows(tokens, model.config.context_length)
+        losses = [next_token_loss(model(x[None]), y[None]).item() for x, y in pairs]
+        return mean(losses, [len(y) for _, y in pairs])
 
-    def sum_of_losses(model: GPT, windows: list[tuple[Tensor, Tensor]]) -> float:
-        """The loss of all predictions, added up."""
-        pairs = zip(losses(model, windows), windows, strict=True)
-        return sum(loss * len(y) for loss, (_, y) in pairs)
+    def shifted(parts: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Windows that are shifted after they were cut."""
+        return [(part[:-1], part[1:]) for part in parts if len(part) > 1]
 
-    def mean_loss(model: GPT, windows: list[tuple[Tensor, Tensor]]) -> float:
-        """The mean loss of all predictions."""
-        return sum_of_losses(model, windows) / sum(len(y) for _, y in windows)
-
-    def not_weighed(model: GPT, tokens: Tensor) -> float:
-        windows = cut(model, tokens)
-        return sum(losses(model, windows)) / len(windows)
-
-    def rest_left_out(model: GPT, tokens: Tensor) -> float:
+    @torch.no_grad()
+    def seen_from_n_before(model: GPT, tokens: Tensor) -> float:
         n = model.config.context_length
-        full = [(x, y) for x, y in cut(model, tokens) if len(y) == n]
-        if not full:
-            return math.nan
-        return mean_loss(model, full)
-
-    def not_divided(model: GPT, tokens: Tensor) -> float:
-        return sum_of_losses(model, cut(model, tokens))
-
-    def divided_by_tokens(model: GPT, tokens: Tensor) -> float:
-        return sum_of_losses(model, cut(model, tokens)) / len(tokens)
-
-    def not_shifted(model: GPT, tokens: Tensor) -> float:
-        return mean_loss(model, [(x, x) for x, _ in cut(model, tokens)])
-
-    def shifted_within(model: GPT, tokens: Tensor) -> float:
-        n = model.config.context_length
-        parts = [part for part in tokens.split(n) if len(part) > 1]
-        return mean_loss(model, [(part[:-1], part[1:]) for part in parts])
-
-    def no_overlap(model: GPT, tokens: Tensor) -> float:
-        n = model.config.context_length
-        parts = [part for part in tokens.split(n + 1) if len(part) > 1]
-        return mean_loss(model, [(part[:-1], part[1:]) for part in parts])
-
-    def last_reaches_back(model: GPT, tokens: Tensor) -> float:
-        n = model.config.context_length
-        last = (tokens[-n - 1 : -1], tokens[-n:])
-        return mean_loss(model, [*cut(model, tokens)[:-1], last])
+        seen = [tokens[max(0, i - n) : i] for i in range(1, len(tokens))]
+        last = [model(x[None])[:, -1] for x in seen]
+        return next_token_loss(torch.stack(last, 1), tokens[None, 1:]).item()
 
     mistakes = {
-        "the last window is shorter, and counts like a full one: weigh it": not_weighed,
-        "the predictions after the last full window are left out": rest_left_out,
-        "this is the sum: divide by the number of predictions": not_divided,
-        "divide by the predictions, one fewer than tokens": divided_by_tokens,
-        "the targets are the inputs themselves: they come one token later": not_shifted,
-        "each window loses its first token: shift, then cut": shifted_within,
-        "a window of n + 1 begins with the last token of the one before": no_overlap,
-        "the last window reaches back to be full: leave it shorter": last_reaches_back,
+        "the last window is shorter, and counts like a full one: weigh it": partial(
+            right, mean=lambda losses, sizes: sum(losses) / len(losses)
+        ),
+        "the predictions after the last full window are left out": partial(
+            right,
+            windows=lambda tokens, n: [
+                (x, y) for x, y in side_by_side(tokens, n) if len(y) == n
+            ],
+        ),
+        "this is the sum: divide by the number of predictions": partial(
+            right, mean=summed
+        ),
+        "divide by the predictions, one fewer than tokens": partial(
+            right, mean=lambda losses, sizes: summed(losses, sizes) / (sum(sizes) + 1)
+        ),
+        "the targets are the inputs themselves: they come one token later": partial(
+            right, windows=lambda tokens, n: [(x, x) for x in tokens[:-1].split(n)]
+        ),
+        "each window loses its first token: shift, then cut": partial(
+            right, windows=lambda tokens, n: shifted(tokens.split(n))
+        ),
+        "a window of n + 1 begins with the last token of the one before": partial(
+            right, windows=lambda tokens, n: shifted(tokens.split(n + 1))
+        ),
+        "the window slides by one token, so most tokens count several times: begin"
+        " each where the one before ends": partial(
+            right,
+            windows=lambda tokens, n: shifted(
+                [tokens[i : i + n + 1] for i in range(max(1, len(tokens) - n))]
+            ),
+        ),
+        "the window slides, so each token sees a full one: the windows lie side by"
+        " side": seen_from_n_before,
+        "the last window reaches back to be full: leave it shorter": partial(
+            right,
+            windows=lambda tokens, n: [
+                *side_by_side(tokens, n)[:-1],
+                (tokens[-n - 1 : -1], tokens[-n:]),
+            ],
+        ),
     }
 
     def on_a_model(
@@ -432,87 +325,55 @@ def whole_split(answer: Callable) -> None:
         return loss
 
     cases = [(8, 5, 20), (10, 7, 31), (12, 4, 40), (6, 4, 3)]
-    praise = "whole_split: every token but the first, once, with equal weight"
-    compare(answer, right, cases, mistakes, praise, on_a_model)
+    praise = "every token but the first, once, with equal weight"
+    return Exercise(right, cases, mistakes, praise, on_a_model)
 
 
-def best(answer: Callable) -> None:
+@check
+def best() -> Exercise:
     """`answer(model, optimizer, batches, judge)`: scores; the best weights stay."""
+
+    # What a step does, in order.
+
+    def clear(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+        optimizer.zero_grad()
+
+    def backward(
+        model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor
+    ) -> None:
+        loss.backward()
+
+    def clip(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+    def clip_each(
+        model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor
+    ) -> None:
+        for parameter in model.parameters():
+            nn.utils.clip_grad_norm_([parameter], 1.0)
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+        optimizer.step()
 
     def right(
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         batches: list[Tensor],
         judge: Callable,
+        moves: tuple[Callable, ...] = (clear, backward, clip, step),
+        is_best: Callable = lambda scores, losses: scores[-1] == min(scores),
     ) -> list[float]:
         scores = []
+        losses = []
         for inputs, targets in batches:
             loss = next_token_loss(model(inputs), targets)
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+            for move in moves:
+                move(model, optimizer, loss)
+            losses.append(loss.item())
             scores.append(judge(model))
-            if scores[-1] == min(scores):
-                best = {name: x.clone() for name, x in model.state_dict().items()}
+            if is_best(scores, losses):
+                best = copy.deepcopy(model.state_dict())
         model.load_state_dict(best)
-        return scores
-
-    def right_step(
-        model: nn.Module, optimizer: torch.optim.Optimizer, batch: Tensor
-    ) -> float:
-        """Takes the right step. Returns the batch's loss before it."""
-        inputs, targets = batch
-        loss = next_token_loss(model(inputs), targets)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return loss.item()
-
-    # Other weights stay.
-
-    def last_weights(
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        batches: list[Tensor],
-        judge: Callable,
-    ) -> list[float]:
-        scores = []
-        for batch in batches:
-            right_step(model, optimizer, batch)
-            scores.append(judge(model))
-        return scores
-
-    def lower_than_the_one_before(
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        batches: list[Tensor],
-        judge: Callable,
-    ) -> list[float]:
-        scores = []
-        for batch in batches:
-            right_step(model, optimizer, batch)
-            scores.append(judge(model))
-            if scores[-1] == min(scores[-2:]):
-                weights = copy.deepcopy(model.state_dict())
-        model.load_state_dict(weights)
-        return scores
-
-    def chosen_by_the_loss(
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        batches: list[Tensor],
-        judge: Callable,
-    ) -> list[float]:
-        losses = []
-        scores = []
-        for batch in batches:
-            losses.append(right_step(model, optimizer, batch))
-            scores.append(judge(model))
-            if losses[-1] == min(losses):
-                weights = copy.deepcopy(model.state_dict())
-        model.load_state_dict(weights)
         return scores
 
     def judged_before_the_step(
@@ -522,124 +383,42 @@ def best(answer: Callable) -> None:
         judge: Callable,
     ) -> list[float]:
         scores = []
-        for batch in batches:
+
+        def early(*_) -> None:
             scores.append(judge(model))
-            right_step(model, optimizer, batch)
-            if scores[-1] == min(scores):
-                weights = copy.deepcopy(model.state_dict())
-        model.load_state_dict(weights)
-        return scores
 
-    def highest(
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        batches: list[Tensor],
-        judge: Callable,
-    ) -> list[float]:
-        scores = []
-        for batch in batches:
-            right_step(model, optimizer, batch)
-            scores.append(judge(model))
-            if scores[-1] == max(scores):
-                weights = copy.deepcopy(model.state_dict())
-        model.load_state_dict(weights)
-        return scores
-
-    # The step is another one.
-
-    def loop(
-        model: nn.Module, batches: list[Tensor], judge: Callable, update: Callable
-    ) -> list[float]:
-        """The whole loop; `update(loss)` is what a step does with it."""
-        scores = []
-        for inputs, targets in batches:
-            update(next_token_loss(model(inputs), targets))
-            scores.append(judge(model))
-            if scores[-1] == min(scores):
-                weights = copy.deepcopy(model.state_dict())
-        model.load_state_dict(weights)
-        return scores
-
-    def gradients_added_up(
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        batches: list[Tensor],
-        judge: Callable,
-    ) -> list[float]:
-        def update(loss: Tensor) -> None:
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-
-        return loop(model, batches, judge, update)
-
-    def not_clipped(
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        batches: list[Tensor],
-        judge: Callable,
-    ) -> list[float]:
-        def update(loss: Tensor) -> None:
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-
-        return loop(model, batches, judge, update)
-
-    def without_a_step(
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        batches: list[Tensor],
-        judge: Callable,
-    ) -> list[float]:
-        def update(loss: Tensor) -> None:
-            loss.backward()
-
-        return loop(model, batches, judge, update)
-
-    def cleared_too_late(
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        batches: list[Tensor],
-        judge: Callable,
-    ) -> list[float]:
-        def update(loss: Tensor) -> None:
-            loss.backward()
-            optimizer.zero_grad()
-            optimizer.step()
-
-        return loop(model, batches, judge, update)
-
-    def each_clipped_by_itself(
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        batches: list[Tensor],
-        judge: Callable,
-    ) -> list[float]:
-        def update(loss: Tensor) -> None:
-            optimizer.zero_grad()
-            loss.backward()
-            for parameter in model.parameters():
-                nn.utils.clip_grad_norm_([parameter], 1.0)
-            optimizer.step()
-
-        return loop(model, batches, judge, update)
+        moves = (early, clear, backward, clip, step)
+        return right(model, optimizer, batches, lambda model: scores[-1], moves)
 
     mistakes = {
-        "the last weights stay: were the best copied (`clone`), and"
-        " loaded?": last_weights,
-        "the score was lower than the one before: it must be lower than"
-        " all": lower_than_the_one_before,
-        "the batch's loss chose the best: let judge choose": chosen_by_the_loss,
+        "the last weights stay: were the best copied (`clone`), and loaded?": partial(
+            right, is_best=lambda scores, losses: True
+        ),
+        "the score was lower than the one before: it must be lower than all": partial(
+            right, is_best=lambda scores, losses: scores[-1] == min(scores[-2:])
+        ),
+        "the batch's loss chose the best: let judge choose": partial(
+            right, is_best=lambda scores, losses: losses[-1] == min(losses)
+        ),
         "judge saw the weights before the step: it comes after": judged_before_the_step,
-        "all gradients add up: zero_grad comes before backward": gradients_added_up,
-        "nothing is clipped to 1: it belongs between backward and step": not_clipped,
-        "the weights of the highest number stay, and the lower the better": highest,
-        "the model never moves: call optimizer.step()": without_a_step,
+        "all gradients add up: zero_grad comes before backward": partial(
+            right, moves=(backward, clip, step)
+        ),
+        "nothing is clipped to 1: it belongs between backward and step": partial(
+            right, moves=(clear, backward, step)
+        ),
+        "the weights of the highest number stay, and the lower the better": partial(
+            right, is_best=lambda scores, losses: scores[-1] == max(scores)
+        ),
+        "the model never moves: call optimizer.step()": partial(
+            right, moves=(backward,)
+        ),
         "the steps find no gradients: they are cleared after backward, or are those of"
-        " a copy of the model": cleared_too_late,
+        " a copy of the model": partial(right, moves=(backward, clear, step)),
         "each parameter is clipped by itself: one norm is that of all gradients, as in"
-        " `clip_grad_norm_(model.parameters(), 1.0)`": each_clipped_by_itself,
+        " `clip_grad_norm_(model.parameters(), 1.0)`": partial(
+            right, moves=(clear, backward, clip_each, step)
+        ),
     }
 
     def trained(answer: Callable, model: nn.Sequential, batches: list[Tensor]) -> dict:
@@ -683,5 +462,5 @@ def best(answer: Callable) -> None:
         case(4, [2] * 8),
         case(3, [2] * 3, at_its_best),
     ]
-    praise = "best: a copy of the weights, from the step where they were best"
-    compare(answer, right, cases, mistakes, praise, trained)
+    praise = "a copy of the weights, from the step where they were best"
+    return Exercise(right, cases, mistakes, praise, trained)
