@@ -20,8 +20,8 @@ from pathlib import Path
 from queue import Empty
 
 import nbformat
-from jupyter_core.utils import ensure_async, run_sync
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from nbclient.util import ensure_async, run_sync
 from nbformat.corpus.words import generate_corpus_id
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from nbgrader import utils
@@ -216,7 +216,8 @@ class Grading(Autograde):
         others = shutil.ignore_patterns(".*", "*.ipynb")
         shutil.copytree(folder, copied, ignore=others, ignore_dangling_symlinks=True)
         shutil.copyfile(path, copied / f"{name}.ipynb")
-        self.taken[student] = fingerprint(path, released) | {"said": said}
+        facts = {"notebook": name, "said": said}
+        self.taken[student] = fingerprint(path, released) | facts
 
     def forget(self, student: str) -> None:
         """Takes away an earlier grade's notebook, which isn't what was handed in."""
@@ -228,7 +229,8 @@ class Grading(Autograde):
         taken = self.taken.get(student_id)
         if not taken:
             return super().init_destination(assignment_id, student_id)
-        before = graded(Path(self._format_dest(assignment_id, student_id)))
+        folder = Path(self._format_dest(assignment_id, student_id))
+        before = graded(folder, taken["notebook"])
         same = all(before.get(key) == taken[key] for key in ("hand_in", "checks"))
         if same and not self.force:
             words = "%s, %s: not graded anew: neither it nor a check has changed"
