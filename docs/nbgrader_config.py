@@ -15,7 +15,6 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections import defaultdict
 from pathlib import Path
 from queue import Empty
 
@@ -29,12 +28,11 @@ from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.apps import api, autogradeapp, generatefeedbackapp
 from nbgrader.converters import Autograde, GenerateFeedback
 from nbgrader.plugins import ExportPlugin
-from nbgrader.preprocessors import Execute, NbGraderPreprocessor
+from nbgrader.preprocessors import Execute, GetGrades, NbGraderPreprocessor
 from sqlalchemy.exc import SAWarning
 
 # What students don't receive of a cell.
 HIDDEN = re.compile(r"### BEGIN HIDDEN TESTS.*### END HIDDEN TESTS", re.DOTALL)
-NOTES = defaultdict(list)  # of what is being graded, by student and assignment
 
 
 def facts(cell) -> dict:
@@ -43,9 +41,8 @@ def facts(cell) -> dict:
 
 def note(log, about: dict, words: str) -> None:
     """Writes a line to the log, and keeps it for `grades.csv`."""
-    who = about["student"], about["assignment"]
-    NOTES[who].append(words)
-    log.error("%s, %s: %s", *who, words)
+    about.setdefault("notes", []).append(words)
+    log.error("%s, %s: %s", about["student"], about["assignment"], words)
 
 
 def sha256(*texts: str) -> str:
@@ -73,10 +70,16 @@ def content(notebook) -> list:
     return [(cell.cell_type, cell.source) for cell in notebook.cells]
 
 
-def is_answered(notebook, given: set[str]) -> bool:
-    """Whether it has code that isn't as it was given out."""
-    code = [c.source.strip() for c in notebook.cells if c.cell_type == "code"]
-    return any(source and source not in given for source in code)
+def is_answered(notebook, released: list) -> bool:
+    """Whether an answer isn't as it was given out, or has lost its mark."""
+    given = {x.name: x.source.strip() for x in released if not x.locked}
+    found = {}
+    for cell in notebook.cells:
+        name = facts(cell).get("grade_id")
+        if name in given and cell.source.strip() != given[name]:
+            return True
+        found[name] = cell
+    return not given.keys() <= found.keys()
 
 
 def is_foreign(notebook, names: set[str]) -> bool:
@@ -93,7 +96,6 @@ def choose(folder: Path, name: str, released: list) -> tuple[Path, str]:
     chosen.
     """
     right = folder / f"{name}.ipynb"
-    given = {HIDDEN.sub("", cell.source).strip() for cell in released}
     names = {cell.name for cell in released}
     files = [
         path
@@ -104,7 +106,7 @@ def choose(folder: Path, name: str, released: list) -> tuple[Path, str]:
     found = {path: readable(path) for path in files}
     found = {path: notebook for path, notebook in found.items() if notebook}
     own = {path: nb for path, nb in found.items() if not is_foreign(nb, names)}
-    answered = {path: nb for path, nb in own.items() if is_answered(nb, given)}
+    answered = {path: nb for path, nb in own.items() if is_answered(nb, released)}
 
     def shown(paths) -> str:
         return ", ".join(str(path.relative_to(folder)) for path in paths)
@@ -127,7 +129,7 @@ def choose(folder: Path, name: str, released: list) -> tuple[Path, str]:
         said.append(f"{shown([taken])} was taken for {right.name}")
     unlike = [p for p in answered if content(answered[p]) != content(own[taken])]
     if unlike:
-        said.append(f"not graded, beside it: {shown(unlike)}")
+        said.append(f"beside it, and not graded: {shown(unlike)}")
     return taken, "; ".join(said)
 
 
@@ -187,7 +189,6 @@ class Grading(Autograde):
                 return 0, 0
             for folder in sorted(submitted.glob(f"{course.student_id}/{assignment}")):
                 student = folder.parent.name
-                NOTES.pop((student, assignment), None)
                 try:
                     self.take(gradebook, folder, copies / student / assignment)
                     n_taken += 1
@@ -236,20 +237,29 @@ class Grading(Autograde):
             words = "%s, %s: not graded anew: neither it nor a check has changed"
             self.log.warning(words, student_id, assignment_id)
             return False
-        about = {"student": student_id, "assignment": assignment_id}
-        NOTES[student_id, assignment_id].clear()
-        if taken["said"]:
-            note(self.log, about, taken["said"])
         self.forget(student_id)
         return True
 
+    def init_single_notebook_resources(self, notebook_filename: str) -> dict:
+        resources = super().init_single_notebook_resources(notebook_filename)
+        resources["nbgrader"]["notes"] = self.notes
+        return resources
+
+    def write_single_notebook(self, output: str, resources) -> None:
+        super().write_single_notebook(output, resources)
+        self.notes = resources["nbgrader"]["notes"]  # a copy, in which there are more
+
     def convert_single_notebook(self, notebook_filename: str) -> None:
+        student, assignment = Path(notebook_filename).parts[-3:-1]
+        taken = self.taken.get(student, {})
+        about = {"student": student, "assignment": assignment, "notes": []}
+        if taken.get("said"):
+            note(self.log, about, taken["said"])
+        self.notes = about["notes"]
         super().convert_single_notebook(notebook_filename)
         path = Path(self.writer.build_directory, Path(notebook_filename).name)
-        student, assignment = path.parts[-3:-1]
         notebook = nbformat.read(path, as_version=4)
-        facts = dict(self.taken.get(student, {}), notes=NOTES[student, assignment])
-        notebook.metadata["grading"] = facts
+        notebook.metadata["grading"] = taken | {"notes": self.notes}
         nbformat.write(notebook, path)
 
 
@@ -578,8 +588,8 @@ def harmless(hole: str) -> str:
     return hole if NUMBERS.fullmatch(hole) else ""
 
 
-class Hide(NbGraderPreprocessor):
-    """Takes hidden tests out of the feedback, and all by which they could get there.
+class Hide(GetGrades):
+    """Writes the points, and takes out hidden tests and what could tell of them.
 
     An answer can print the check that calls it. So of a hidden test a verdict stays,
     and of a cell below one nothing that it has printed.
@@ -597,7 +607,7 @@ class Hide(NbGraderPreprocessor):
                 cell.execution_count = None
             elif below and cell.cell_type == "code":
                 cell.outputs = []
-        return nb, resources
+        return super().preprocess(nb, resources)
 
 
 class Feedback(GenerateFeedback):
@@ -654,7 +664,7 @@ class Grades(ExportPlugin):
             scores = dict.fromkeys(self.SCORES, 0.0)
             return row | scores
         row["timestamp"] = submission.timestamp
-        if not words.startswith("not graded"):
+        if not words.startswith("not graded: "):
             penalty = submission.late_submission_penalty or 0.0
             row["raw_score"] = submission.score
             row["late_submission_penalty"] = penalty
@@ -724,7 +734,9 @@ c.Execute.timeout = 600
 c.IgnorePattern.enabled = True
 c.IgnorePattern.pattern = "(?s)."
 c.ExportApp.plugin_class = Grades
-c.GenerateFeedback.preprocessors = [Hide, *GenerateFeedback.preprocessors.default()]
+c.GenerateFeedback.preprocessors = [
+    Hide if x is GetGrades else x for x in GenerateFeedback.preprocessors.default()
+]
 c.Autograde.sanitize_preprocessors = [Mend, *Autograde.sanitize_preprocessors.default()]
 c.Autograde.autograde_preprocessors = [
     Run if x is Execute else x for x in Autograde.autograde_preprocessors.default()

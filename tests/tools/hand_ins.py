@@ -318,7 +318,7 @@ def hand_ins() -> dict[str, HandIn]:
         "both": HandIn(
             {NAME: solved(ONE), "new.ipynb": copied},
             1,
-            ["not graded, beside it: new.ipynb"],
+            ["beside it, and not graded: new.ipynb"],
         ),
         "several": HandIn(
             {"old.ipynb": solved(ONE), "new.ipynb": copied},
