@@ -163,3 +163,11 @@ def test_a_tutor_s_page_goes_with_every_chapter_and_a_teacher_s_own_stays(tmp_pa
     pages[0].write_text("mine")
     assert write_course(tmp_path) == [pages[0]]
     assert pages[0].read_text() == "mine"
+
+
+def test_an_assistant_that_is_opened_beside_the_notebooks_gets_the_rules():
+    page = NOTEBOOKS[0].parent / "AGENTS.md"
+    text = page.read_text("utf-8")
+    (link,) = re.findall(r"\]\(([^)]+)\)", text)
+    assert (page.parent / link).resolve() == TUTOR.resolve()
+    assert "raise NotImplementedError" in text
