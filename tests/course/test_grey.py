@@ -98,9 +98,12 @@ def stored() -> list:
     return found
 
 
-# Where each colour has its name or number in place, or stands on an axis of names: how
-# the first lines of these cells begin.
+# Where each colour has its name or number in place, stands on an axis of names, or has
+# markers of its own: how the first lines of these cells begin.
 NAMED = (
+    "# Draws when each part of a date is learned",
+    "# Draws the loss, the share of right answers",
+    "# Draws what a larger vocabulary changes",
     "# Draws the weights for three divisors",
     "# Draws how the queries of one sequence are cut",
     "# Draws the five losses as bars",
