@@ -15,7 +15,7 @@ endif
 ifneq ($(shell cat $(VENV)/ready 2>/dev/null),$(CURDIR))
 $(shell rm -f $(VENV)/ready)
 endif
-SUITABLE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))
+PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 NPM := mathjax@3.2.2 reveal.js@5.2.1
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
@@ -122,6 +122,9 @@ lock: data ## pin every package anew, within the bounds of pyproject.toml
 	$(PYTHON) tests/tools/lock.py
 
 clean: ## remove the environment and what was built; the data cache stays
+	@for kept in submitted gradebook.db; do if test -e build/course/$$kept; then \
+		echo "error: build/course/$$kept would be lost: move build/course away" >&2; \
+		exit 1; fi; done
 	rm -rf $(VENV) build
 
 # Once, and again when the environment is new: from here on nothing needs the network.
@@ -131,15 +134,17 @@ build/npm/ready: $(VENV)/ready
 	touch $@
 
 $(VENV)/ready: requirements.lock pyproject.toml
-	@for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
-		if $$python -c '$(SUITABLE)' 2>/dev/null; then \
+	@for python in $(PYTHONS); do \
+		command -v $$python >/dev/null || continue; \
+		if why=$$($$python tests/tools/served.py 2>/dev/null); then \
 			echo "$$python -m venv $(VENV)"; exec $$python -m venv $(VENV); \
 		fi; \
+		echo "$$python: $${why:-it does not start, or is too old}" >&2; \
 	done; \
-	echo "error: Python 3.11 or newer with venv is needed: install python3 and" \
+	echo "error: a Python from 3.11 to 3.14 with venv is needed: install python3 and" \
 		"python3-venv (apt), or python@3.13 (brew), or from python.org" >&2; exit 1
-	$(PYTHON) -m pip install --requirement requirements.lock || { echo "error: not all" \
-		"packages could be had: is there a network (behind a proxy, is HTTPS_PROXY set)" \
-		"and 6 GB of disk? Run the same again; what was fetched stays" >&2; exit 1; }
+	@rm -f $(VENV)/install.log
+	$(PYTHON) -m pip install --requirement requirements.lock --log $(VENV)/install.log \
+		|| { $(PYTHON) tests/tools/served.py $(VENV)/install.log >&2; exit 1; }
 	$(PYTHON) -m pip install --no-deps --no-build-isolation --editable .
 	@echo "$(CURDIR)" > $@

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import nbformat
+import pytest
 from assignment import (
     BEGIN,
     CAPSTONE,
@@ -88,13 +89,68 @@ def test_an_assignment_uses_no_name_that_only_the_chapter_has(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
-def test_settings_that_a_teacher_has_changed_stay(tmp_path):
-    write_course(tmp_path)
+def test_settings_that_a_teacher_has_changed_stay_and_are_named(tmp_path):
+    assert write_course(tmp_path) == []
     settings = tmp_path / "nbgrader_config.py"
     settings.write_text("mine")
-    write_course(tmp_path)
+    assert write_course(tmp_path) == [settings]
     assert settings.read_text() == "mine"
     assert len([*tmp_path.glob("source/*/*.ipynb")]) == len(NOTEBOOKS)
+
+
+def other_text(notebook):
+    notebook.cells[0].source += " Hand in by Friday."
+
+
+def other_points(notebook):
+    facts(notebook.cells[-1])["points"] = 3
+
+
+def one_cell_less(notebook):
+    del notebook.cells[-2:]
+
+
+def no_marks(notebook):
+    del notebook.metadata["written"]
+    other_text(notebook)
+
+
+@pytest.mark.parametrize("edit", [other_text, other_points, one_cell_less, no_marks])
+def test_a_teacher_s_edit_of_a_source_stays_and_is_named(tmp_path, edit):
+    write_course(tmp_path)
+    path = tmp_path / "source" / "01_attention" / "01_attention.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    edit(notebook)
+    nbformat.write(notebook, path)
+    before = path.read_bytes()
+    assert write_course(tmp_path, bank=True) == [path]
+    assert path.read_bytes() == before
+    path.unlink()
+    assert write_course(tmp_path, bank=True) == []
+
+
+def test_a_source_that_nobody_has_edited_is_written_anew(tmp_path):
+    """Also one that was run, and one of a course whose questions have changed since."""
+    write_course(tmp_path)
+    path = tmp_path / "source" / "01_attention" / "01_attention.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    n_cells = len(notebook.cells)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [nbformat.v4.new_output("stream", text="printed")]
+    nbformat.write(notebook, path)
+    assert write_course(tmp_path, bank=True) == []
+    assert len(nbformat.read(path, as_version=4).cells) > n_cells
+    assert write_course(tmp_path) == []
+    assert len(nbformat.read(path, as_version=4).cells) == n_cells
+
+
+def test_a_source_that_can_not_be_read_stays(tmp_path):
+    write_course(tmp_path)
+    path = tmp_path / "source" / "01_attention" / "01_attention.ipynb"
+    path.write_text("<<<<<<< mine")
+    assert write_course(tmp_path) == [path]
+    assert path.read_text() == "<<<<<<< mine"
 
 
 def test_a_tutor_s_page_goes_with_every_chapter_and_a_teacher_s_own_stays(tmp_path):
@@ -105,5 +161,13 @@ def test_a_tutor_s_page_goes_with_every_chapter_and_a_teacher_s_own_stays(tmp_pa
     assert all(page.read_text("utf-8") == text for page in pages)
     assert "](" not in text  # from there a link would lead nowhere
     pages[0].write_text("mine")
-    write_course(tmp_path)
+    assert write_course(tmp_path) == [pages[0]]
     assert pages[0].read_text() == "mine"
+
+
+def test_an_assistant_that_is_opened_beside_the_notebooks_gets_the_rules():
+    page = NOTEBOOKS[0].parent / "AGENTS.md"
+    text = page.read_text("utf-8")
+    (link,) = re.findall(r"\]\(([^)]+)\)", text)
+    assert (page.parent / link).resolve() == TUTOR.resolve()
+    assert "raise NotImplementedError" in text

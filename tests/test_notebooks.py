@@ -7,6 +7,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from execute import failing, is_silenced
+from nbformat.v4 import new_code_cell, new_notebook
 from plain import grown, splatted, unlike
 
 PATHS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
@@ -66,6 +68,20 @@ def test_a_cell_whose_output_is_ignored_is_followed_by_an_assertion():
             if IGNORED & tags(cell):
                 after = "".join(c.source for c in found[i + 1 : i + 5])
                 assert "assert" in after or "checks." in after, (stem, cell.source)
+
+
+SILENCED = "5;", "plt.plot([1]);  # no list", "if x:\n    y\nf(\n    1\n);\n"
+SHOWN = "5", "x = 5;", "f(';')", "5  # ;", "plt.show()", "# 5;", "%time 5;"
+
+
+def test_a_cell_that_ends_in_a_semicolon_is_named_unless_nbval_ignores_it():
+    """nbval runs cells without a history, where IPython hides no value."""
+    assert all(map(is_silenced, SILENCED)) and not any(map(is_silenced, SHOWN))
+    tagged = new_code_cell("5;", metadata={"tags": ["nbval-ignore-output"]})
+    found = failing(new_notebook(cells=[tagged, *map(new_code_cell, SILENCED)]))
+    assert [line.split("] ")[1] for line in found] == ["5;", SILENCED[1], ");"]
+    for stem, notebook in NOTEBOOKS.items():
+        assert failing(notebook) == [], stem
 
 
 def test_lines_are_short_enough_to_project():

@@ -8,6 +8,8 @@ from IPython.display import DisplayHandle, display
 from matplotlib.axes import Axes
 from torch import Tensor
 
+from .grey import tell_apart
+
 # Okabe and Ito's colours, told apart by colour-blind readers too, in this order.
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 STYLE = {
@@ -36,8 +38,11 @@ def finish(
 
     `alt` says what is seen, for those who can't see it; it is stored with the picture.
     What is left out of the rest stays as it is: of several axes each has its own.
+    Where three or more series share an axis, dashes, markers or hatches tell apart
+    those that would be alike in grey print.
     """
     axis = plt.gca()
+    marks = tell_apart(plt.gcf())
     if title is not None:
         axis.set_title(title)
     if x is not None:
@@ -49,7 +54,10 @@ def finish(
     if labelled and not axis.get_legend():
         axis.legend()
 
-    display(plt.gcf(), metadata={"image/png": {"alt": alt}})
+    seen = {"alt": alt}
+    if marks:
+        seen["series"] = marks
+    display(plt.gcf(), metadata={"image/png": seen})
     plt.close()
 
 

@@ -5,6 +5,8 @@ With `--bank` each chapter has two more questions, whose checks students don't r
 
 import argparse
 import ast
+import hashlib
+import json
 import re
 import shutil
 from itertools import pairwise
@@ -177,24 +179,72 @@ def assignment(path: Path, bank: bool = False):
     return new_notebook(cells=made, metadata={"kernelspec": KERNEL})
 
 
-def write_course(folder: Path, bank: bool = False) -> None:
-    """Write the sources anew; settings and tutor's pages stay if they are there.
+def fingerprint(notebook) -> str:
+    """A hash of what a teacher would edit: the cells, without their outputs."""
+    kept = ("cell_type", "source", "metadata", "attachments")
+    cells = [
+        {key: cell[key] for key in kept if cell.get(key)} for cell in notebook.cells
+    ]
+    return hashlib.sha256(json.dumps(cells, sort_keys=True).encode()).hexdigest()
 
-    nbgrader hands out what lies beside a notebook with it.
+
+def write(notebook, path: Path) -> bool:
+    """Write a source, which then knows how it was written.
+
+    Returns False, and writes nothing, where the file that is there was edited.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / CONFIG.name).exists():
-        shutil.copy(CONFIG, folder)
+    if path.exists():
+        try:
+            there = nbformat.read(path, as_version=4)
+        except Exception:
+            return False
+        if fingerprint(there) not in (
+            there.metadata.get("written"),
+            fingerprint(notebook),
+        ):
+            return False
+    notebook.metadata["written"] = fingerprint(notebook)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, path)
+    return True
+
+
+def copy(source: Path, path: Path) -> bool:
+    """Copy a page if there is none. Returns False where there is another one."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, path)
+    return path.read_bytes() == source.read_bytes()
+
+
+def write_course(folder: Path, bank: bool = False) -> list[Path]:
+    """Write the sources anew, the settings and the tutor's pages if there are none.
+
+    What was edited stays as it is; returned are the files that do. nbgrader hands out
+    what lies beside a notebook with it.
+    """
+    settings = folder / CONFIG.name
+    kept = [] if copy(CONFIG, settings) else [settings]
     for path in NOTEBOOKS:
         source = folder / "source" / path.stem
-        source.mkdir(parents=True, exist_ok=True)
-        nbformat.write(assignment(path, bank), source / path.name)
-        if not (source / "AGENTS.md").exists():
-            shutil.copy(TUTOR, source / "AGENTS.md")
+        if not write(assignment(path, bank), source / path.name):
+            kept.append(source / path.name)
+        if not copy(TUTOR, source / "AGENTS.md"):
+            kept.append(source / "AGENTS.md")
+    return kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bank", action="store_true", help="with homework")
+    kept = write_course(COURSE, parser.parse_args().bank)
+    for path in kept:
+        print(
+            f"kept: {path.relative_to(ROOT)} was edited, or is another version's;"
+            " move it away to have it written anew"
+        )
+    print(COURSE.relative_to(ROOT))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bank", action="store_true", help="with homework")
-    write_course(COURSE, parser.parse_args().bank)
-    print(COURSE.relative_to(ROOT))
+    main()

@@ -1,7 +1,10 @@
 """Run notebooks from top to bottom and store their outputs, without timestamps."""
 
+import ast
+import io
 import sys
 import time
+import tokenize
 from pathlib import Path
 
 import nbformat
@@ -28,6 +31,39 @@ def client(notebook, **options) -> NotebookClient:
     return made
 
 
+def is_silenced(source: str) -> bool:
+    """Whether a cell ends in a value that IPython doesn't show, for a `;` follows it.
+
+    nbval runs cells without a history, where IPython doesn't look for it.
+    """
+    try:
+        *_, last = ast.parse(source).body
+        tokens = [*tokenize.generate_tokens(io.StringIO(source).readline)]
+    except (SyntaxError, ValueError, tokenize.TokenError):  # a magic, or nothing
+        return False
+    blank = tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER
+    *_, end = (token for token in tokens if token.type not in blank)
+    return isinstance(last, ast.Expr) and end.string == ";"
+
+
+def is_compared(cell) -> bool:
+    """Whether strict nbval compares a cell's output."""
+    off = {"nbval-ignore-output", "nbval-skip"}
+    marks = "NBVAL_IGNORE_OUTPUT", "NBVAL_SKIP"
+    tagged = off & set(cell.metadata.get("tags", []))
+    return not tagged and not any(mark in cell.source for mark in marks)
+
+
+def failing(notebook) -> list[str]:
+    """The cells, by number and last line, that strict nbval will fail for their `;`."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [
+        f"[{cell.execution_count}] {cell.source.strip().splitlines()[-1]}"
+        for cell in cells
+        if is_silenced(cell.source) and is_compared(cell)
+    ]
+
+
 def execute(path: Path) -> None:
     """Run one notebook in a new kernel; nothing is written if a cell fails."""
     begin = time.monotonic()
@@ -38,6 +74,11 @@ def execute(path: Path) -> None:
         kept = ("tags", "jupyter")
         cell.metadata = {k: v for k, v in cell.metadata.items() if k in kept}
     nbformat.write(notebook, path)
+    for cell in failing(notebook):
+        print(
+            f"{path}: {cell}: strict nbval will fail, for it doesn't see the `;`; tag"
+            " the cell nbval-ignore-output, or end it otherwise, as in plt.show()"
+        )
     print(f"{path}: {time.monotonic() - begin:.0f} s", flush=True)
 
 
