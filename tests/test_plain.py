@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "model": set(),
     "training": {"model", "decoding"},  # what is rewarded must be written first
     "decoding": {"model"},
-    "pretrained": {"text", "model"},
+    "pretrained": {"text", "model", "training"},
     "course": {"text", "model", "training", "decoding", "pretrained"},
 }
 # The facade and the command line stand above all rooms.

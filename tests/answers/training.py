@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 import companion
 from companion.course import checks
@@ -496,7 +497,7 @@ def without_a_rest(model, tokens):
     end = (len(tokens) - 1) // n * n
     with torch.no_grad():
         x, y = tokens[:end].view(-1, n), tokens[1 : end + 1].view(-1, n)
-        total = companion.next_token_loss(model(x), y) * end
+        total = F.cross_entropy(model(x).flatten(0, 1), y.flatten()) * end
         if end < len(tokens) - 1:
             rest = model(tokens[end:-1][None]), tokens[end + 1 :][None]
             total += companion.next_token_loss(*rest) * (len(tokens) - 1 - end)

@@ -28,7 +28,12 @@ from companion.course import checks
 from companion.course.cabinet import FAULTS, Machine
 from companion.course.cabinet import machine as cabinet
 from companion.course.cabinet.disguise import classes_of, original_of, right_in_disguise
-from companion.course.checks.judge import SIZES, complaint, judge, right_machines
+from companion.course.checks.judge import (
+    complaint,
+    in_three_sizes,
+    judge,
+    right_machines,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -185,7 +190,7 @@ def test_no_invariant_flags_a_right_machine(machine, first_seed):
 @pytest.mark.parametrize("first_seed", range(5))
 @each_fault
 def test_an_invariant_finds_each_fault(fault, first_seed):
-    machine = seeded(fault, first_seed)(**SIZES[first_seed % 3])
+    machine = in_three_sizes(seeded(fault, first_seed))[first_seed % 3]
     assert any(complaint(test, machine) is not None for test in invariants())
 
 

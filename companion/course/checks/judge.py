@@ -115,16 +115,18 @@ class Verdict:
         return f"{bar} {self.n_found} of {self.n_faults} faults found"
 
 
-SIZES = (
-    {"d_vocab": 17, "context_length": 16, "d_model": 32, "n_heads": 4, "n_layers": 2},
-    {"d_vocab": 23, "context_length": 12, "d_model": 24, "n_heads": 2, "n_layers": 3},
-    {"d_vocab": 11, "context_length": 20, "d_model": 48, "n_heads": 6, "n_layers": 2},
-)
-
-
 def right_machines() -> list[Machine]:
     """Returns machines without a fault, in three sizes."""
-    return [right_in_disguise()(**size) for size in SIZES]
+    return in_three_sizes(right_in_disguise())
+
+
+def in_three_sizes(new: type[Machine]) -> list[Machine]:
+    """Returns machines of one class that differ in every size."""
+    return [
+        new(d_vocab=17, context_length=16, d_model=32, n_heads=4, n_layers=2),
+        new(d_vocab=23, context_length=12, d_model=24, n_heads=2, n_layers=3),
+        new(d_vocab=11, context_length=20, d_model=48, n_heads=6, n_layers=2),
+    ]
 
 
 def judge(
