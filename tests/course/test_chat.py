@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import select
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from itertools import count
 import pytest
 import torch
 from common import byte_header, byte_tokenizer, interrupted_at, shaken
+from torch import nn
 
 from companion import GPT, GPTConfig, generate
 from companion.course import chat
@@ -23,6 +25,7 @@ from companion.decoding import sampling
 from companion.model import gpt, serving_caches
 from companion.pretrained.lora import adapters, save_adapter, wrap
 from companion.pretrained.smollm2 import PublishedTokenizer, load_smollm2
+from companion.tensor_files import pack_tensors
 
 
 @pytest.fixture
@@ -331,3 +334,22 @@ def test_four_bits_leave_what_an_adapter_changes(monkeypatch, tmp_path):
     chat.main(["--adapter", str(tmp_path / "adapter")])
     difference = talks[0].model(tokens) - changed
     assert difference.norm() < 0.5 * (changed - before).norm()
+
+
+@pytest.mark.parametrize("content", [b"no adapter", None])
+def test_an_adapter_that_can_not_be_used_ends_it_in_a_line(
+    monkeypatch, tmp_path, content
+):
+    """Before the talk: of a file that is none, and of one with a rank of 0."""
+    path = tmp_path / "adapter"
+    if content is None:
+        name = "blocks.0.attention.to_queries"
+        tensors = {f"{name}.A": torch.ones(0, 576), f"{name}.B": torch.ones(576, 0)}
+        about = {"adapter for": "x", "settings": None, "alphas": {name: 16}}
+        content = pack_tensors(tensors, about)
+    path.write_bytes(content)
+    monkeypatch.setattr(chat, "load_smollm2", lambda: (nn.Module(), None))
+    monkeypatch.setattr(chat, "talk_on", lambda talk: pytest.fail("it talks"))
+    with pytest.raises(SystemExit) as stop:
+        chat.main(["--adapter", str(path)])
+    assert re.fullmatch(r"error: .*adapter.*", stop.value.code)
