@@ -103,7 +103,9 @@ def prepack(model: GPT) -> GPT:
     dtypes = []
     if torch.backends.mkldnn.is_available():
         dtypes.append(torch.float32)
-        if bfloat16_is_faster("cpu"):
+        # ONEDNN_MAX_CPU_ISA can forbid oneDNN what the processor has.
+        is_allowed = private_operation(torch.ops.mkldnn, "_is_mkldnn_bf16_supported")
+        if bfloat16_is_faster("cpu") and is_allowed():
             dtypes.append(torch.bfloat16)
 
     for part, name, layer in linear_layers(model):

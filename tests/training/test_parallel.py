@@ -166,9 +166,9 @@ def test_parts_of_16_bits_are_summed_in_32(dtype):
     def mean_error(partial):
         return (partial.output / partial.total - right).abs().mean().item()
 
-    # Both have scores of 16 bits; merging adds roundings of float32 alone.
-    close = 256 * torch.finfo(torch.float32).eps
-    assert mean_error(merged) == pytest.approx(mean_error(whole), rel=close)
+    # Both have errors of 16 bits, and merging in float32 adds a thousandth of them; in
+    # 16 bits it would add as much again.
+    assert mean_error(merged) == pytest.approx(mean_error(whole), rel=1e-2)
 
 
 SMALL = GPTConfig(

@@ -240,6 +240,14 @@ def whole_split() -> Exercise:
         last = [model(x[None])[:, -1] for x in seen]
         return next_token_loss(torch.stack(last, 1), tokens[None, 1:]).item()
 
+    @torch.no_grad()
+    def full_windows_at_once(model: GPT, tokens: Tensor) -> float:
+        n = model.config.context_length
+        end = (len(tokens) - 1) // n * n
+        x = tokens[:end].view(-1, n)
+        y = tokens[1 : end + 1].view(-1, n)
+        return next_token_loss(model(x), y).item()
+
     mistakes = {
         "the last window is shorter, and counts like a full one: weigh it": partial(
             right, mean=lambda losses, sizes: sum(losses) / len(losses)
@@ -250,6 +258,8 @@ def whole_split() -> Exercise:
                 (x, y) for x, y in side_by_side(tokens, n) if len(y) == n
             ],
         ),
+        "the predictions after the last full window are left out, and where no window"
+        " is full that is all of them": full_windows_at_once,
         "this is the sum: divide by the number of predictions": partial(
             right, mean=summed
         ),
