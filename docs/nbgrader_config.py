@@ -279,7 +279,7 @@ class Mend(NbGraderPreprocessor):
     """Names the cells of a hand-in that are missing, there twice, moved, or changed.
 
     Of two the last that isn't as it was given out counts. A missing check is put behind
-    its answer, or at the end; what was locked is as it was, and where it was.
+    its answer, or below all; what was locked is as it was, and where it was.
     """
 
     def preprocess(self, nb, resources):
@@ -291,6 +291,11 @@ class Mend(NbGraderPreprocessor):
             )
             self.roles = roles(book)
             answers = {x.name for x in book.solution_cells}
+            self.above = {}  # the last answer above each cell
+            last = None
+            for cell in book.source_cells:
+                self.above[cell.name] = last
+                last = cell.name if cell.name in answers else last
             for released in book.source_cells:
                 self.mend(nb, released)
             self.put_in_order(nb, [x.name for x in book.source_cells], answers)
@@ -323,7 +328,7 @@ class Mend(NbGraderPreprocessor):
         if not found:
             self.say(name, "is missing")
             if self.roles[name]["grade"] and released.locked:
-                nb.cells.append(self.made(released))
+                nb.cells.insert(self.place(nb, released), self.made(released))
             return
         if len(found) > 1:
             self.say(name, "is there twice")
@@ -341,6 +346,16 @@ class Mend(NbGraderPreprocessor):
                 self.say(name, "was changed")
             kept.source = released.source
         kept.metadata["nbgrader"] = self.roles[name]
+
+    def place(self, nb, released) -> int:
+        """Where a missing check goes: behind its answer, or above the hidden tests."""
+        for i, cell in enumerate(nb.cells):
+            name = facts(cell).get("grade_id")
+            if name and name == self.above[released.name]:
+                return i + 1
+        hidden = [i for i, cell in enumerate(nb.cells) if HIDDEN.search(cell.source)]
+        is_hidden = HIDDEN.search(released.source)
+        return min(hidden) if hidden and not is_hidden else len(nb.cells)
 
     def made(self, released, source: str | None = None):
         is_code = released.cell_type == "code"
