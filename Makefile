@@ -63,7 +63,8 @@ chat: data ## talk with the published model of chapter 12 in the terminal
 	@$(PYTHON) -m companion chat $(if $(adapter),--adapter "$(adapter)")
 
 tune: data ## teach it your own answers: make tune data=questions.jsonl
-	@$(PYTHON) -m companion tune --data "$(data)"
+	@$(PYTHON) -m companion tune $(if $(data),--data "$(data)") \
+		$(if $(adapter),--adapter "$(adapter)")
 
 bench: data ## measure training and decoding against what others would use
 	-$(PYTHON) -m pip install --quiet --editable .[bench]

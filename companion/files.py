@@ -14,7 +14,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     A link stays, and what it leads to is written; a file's permissions stay, too.
     Folders above are made. Ctrl-C waits. Whatever happens, no part of a file is left.
-    Raises OSError where nothing can be written.
+    Raises OSError, naming `path`, where nothing can be written.
     """
     target = resolve_target(path)
     part = new_part(target)
@@ -22,6 +22,9 @@ def write_atomically(path: Path, data: bytes) -> None:
         try:
             try:
                 write_by_way_of(part, target, data)
+            except OSError as error:  # its own words name the part, or nothing
+                reason = error.strerror or str(error)
+                raise OSError(error.errno, reason, str(path)) from error
             finally:
                 remove(part)
         finally:  # once more, where the tidying up itself is broken off
@@ -49,17 +52,27 @@ def check_writable(path: Path) -> None:
 
     Raises OSError, with the reason, where it can't.
     """
+    try:
+        try_a_part(path)
+    except OSError as error:
+        if error.errno is None:  # it's in our own words
+            raise
+        raise OSError(
+            f"{path} can't be written ({error.strerror}): give another path"
+        ) from error
+
+
+def try_a_part(path: Path) -> None:
+    """Makes the part that `write_atomically` would begin with, and removes it.
+
+    Raises OSError where it can't.
+    """
     target = resolve_target(path)
     part = new_part(target)
     with interrupts_put_off():
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             part.touch(exist_ok=False)
-        except OSError as error:
-            reason = error.strerror or error
-            raise OSError(
-                f"{path} can't be written ({reason}): give another path"
-            ) from error
         finally:
             remove(part)
 

@@ -55,6 +55,15 @@ def test_a_full_disk_leaves_the_old_file_and_no_part(tmp_path):
 
 
 @POSIX
+def test_what_can_not_be_written_is_named_by_its_own_path(tmp_path):
+    (tmp_path / "file").touch()
+    for path, n_bytes in ((tmp_path / "new", 1000), (tmp_path / "file" / "below", 99)):
+        with files_of_at_most(n_bytes), pytest.raises(OSError) as error:
+            write_atomically(path, bytes(5000))
+        assert str(error.value).endswith(f": '{path}'") and error.value.errno
+
+
+@POSIX
 @pytest.mark.parametrize("there", [True, False])
 def test_what_a_link_leads_to_is_written(tmp_path, there):
     target, link = tmp_path / "folder" / "target", tmp_path / "link"
@@ -94,6 +103,8 @@ def test_what_can_not_be_written_is_said_before_and_nothing_is_left(tmp_path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(OSError, match="can't be written .*: give another path"):
         check_writable(tmp_path / "file" / "below")
+    with pytest.raises(OSError, match="can't be written .*: give another path"):
+        check_writable(tmp_path / ("x" * 256))
     check_writable(tmp_path / "new" / "file")
     assert {x.name for x in tmp_path.iterdir()} == {"file", "new"}
     assert not any((tmp_path / "new").iterdir())

@@ -177,6 +177,7 @@ def begin(options: argparse.Namespace) -> None:
     """Loads the model and talks. Ends the process, in one line, where it can't."""
     try:
         choose = sampler(options.temperature, options.seed)
+        check_between(N_SINKS + 1, window=options.window)
         print("SmolLM2-135M-Instruct loads, which takes some seconds ...", flush=True)
         model, tokenizer = load_smollm2()
         system = SYSTEM

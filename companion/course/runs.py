@@ -4,6 +4,7 @@
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
@@ -20,14 +21,17 @@ from tqdm.auto import tqdm
 from ..artifacts import CACHE
 from ..device import bfloat16_is_faster
 from ..files import check_writable
-from ..inputs import check_whole
+from ..inputs import check_between, check_name, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import GPT
 from ..training.checkpoints import (
     CheckpointError,
+    check_same,
+    fingerprint,
     load_checkpoint,
     read_checkpoint,
     save_checkpoint,
+    to_json,
 )
 from ..training.loop import PATIENCE, check_trainable, evaluate, say, training_steps
 from ..training.processes import Process, full_tensor, shard
@@ -80,6 +84,7 @@ class Run:
             self.step = metadata["step"]
         if path and self.step < recipe.n_steps and process.rank == 0:
             check_writable(path)
+        self.stamp = stamp(path)
 
         self.factor = partial(
             recipe.schedule,
@@ -113,10 +118,15 @@ class Run:
     def save(self) -> None:
         """Writes the checkpoint of this very step, where there is a path for it.
 
-        Raises OSError with the reason, and with the step to go on from, where it can't.
+        Raises OSError with the reason, and with the step to go on from, where it can't,
+        and CheckpointError where another run has written one meanwhile.
         """
         if not self.path:
             return
+        if self.process.rank == 0:  # which writes
+            check_unchanged(
+                self.path, self.stamp, self.model, self.optimizer, recipe=self.settings
+            )
         try:
             save_checkpoint(
                 self.path,
@@ -127,11 +137,8 @@ class Run:
                 step=self.step,
             )
         except OSError as error:
-            reason = error.strerror or error
-            advice = explain_resuming(self.path)
-            raise OSError(
-                f"step {self.step} can't be saved ({reason}): {advice}"
-            ) from error
+            raise unsaved(f"step {self.step}", self.path, error) from error
+        self.stamp = stamp(self.path)
 
     def train(
         self, every: int, quiet: bool, interrupted: Callable[[], bool]
@@ -259,9 +266,11 @@ def train_recipe(
     that a checkpoint can't name, and OSError for a path that can't be written.
     """
     # Check what can be checked before any work.
-    path = Path(path) if path else None
+    path = None if path is None else Path(path)
     process = Process.this(device)
     check_whole(batch_size=recipe.batch_size, n_steps=recipe.n_steps, every=every)
+    check_whole(-(2**63), seed=seed)  # what a generator takes
+    check_between(-(2**63), 2**64 - 1, seed=seed)
     if recipe.batch_size % process.world:
         raise ValueError(
             f"{process.world} processes can't share a batch of {recipe.batch_size}"
@@ -300,6 +309,47 @@ def explain_resuming(path: Path | None) -> str:
     _, header = read_checkpoint(path)
     step = header["metadata"]["step"]
     return f"run it again to go on after step {step}, from {path}"
+
+
+def unsaved(what: str, path: Path, error: OSError) -> OSError:
+    """Returns the error that says what can't be saved, why, and how to go on."""
+    reason = error.strerror or error
+    advice = explain_resuming(path)
+    return OSError(f"{what} can't be saved ({reason}): {advice}")
+
+
+def stamp(path: Path | None) -> tuple[int, int, int] | None:
+    """Returns what changes when a file is written anew; None where there is no file."""
+    try:
+        status = os.stat(path)
+    except (OSError, TypeError):
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def check_unchanged(
+    path: Path,
+    before: tuple[int, int, int] | None,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    **settings: dict,
+) -> None:
+    """Raises CheckpointError where another run has written to `path` meanwhile.
+
+    The same run, started twice, may: it ends the same to the bit.
+    """
+    now = stamp(path)
+    if now in (before, None):
+        return
+    try:
+        _, header = read_checkpoint(path)
+        check_same(path, saved=header, here=fingerprint(model, optimizer))
+        check_same(path, saved=header["metadata"], here=to_json(settings))
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"another run has written to {path} meanwhile, and keeps it; this one"
+            f" stops: start it again with another path ({error})"
+        ) from None
 
 
 def read_my_gpt(path: Path) -> GPT:
@@ -344,6 +394,7 @@ def trained(name: str = "fast") -> GPT:
     what has nothing to do with the files: a text that is missing, a loss that is no
     number.
     """
+    check_name(RECIPES, name=name)
     if name == "fast" and MY_GPT.exists():
         try:
             return read_my_gpt(MY_GPT)
@@ -413,12 +464,16 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(f"error: {str(error).strip().splitlines()[0]}")
         except KeyboardInterrupt as stop:
             if Process.this().rank == 0:
-                say(f"stopped: {stop}")
+                say(f"stopped: {str(stop) or explain_resuming(path)}")
             sys.exit(130)
 
     if Process.this().rank == 0:
         if not losses:
             say(f"already at step {recipe.n_steps} of {recipe.n_steps}")
         _, validation = shakespeare_tokens()
-        loss = evaluate(model, validation)
+        try:
+            loss = evaluate(model, validation)
+        except KeyboardInterrupt:
+            say(f"stopped: all {recipe.n_steps} steps are made, checkpoint in {path}")
+            sys.exit(130)
         say(f"validation loss {loss:.4f}, checkpoint in {path}")

@@ -5,7 +5,9 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -28,10 +30,11 @@ from ..pretrained.talks import Encoded, batch_of_talks, encode_talk
 from ..training.checkpoints import load_checkpoint, save_checkpoint
 from ..training.loop import PATIENCE, next_token_loss, say, training_steps
 from ..training.optimizers import warmup_linear
-from .runs import Progress
+from ..training.processes import Process
+from .runs import Progress, check_unchanged, explain_resuming, stamp, unsaved
 
 FORM = '{"question": "...", "answer": "..."} or {"turns": ["...", "...", ...]}'
-LEAST = 10  # talks, of which one is held out
+LEAST = 10  # questions, of which one is held out
 WARMUP = 5  # steps
 EVERY = 20  # steps between two checkpoints
 
@@ -43,6 +46,16 @@ class Line(NamedTuple):
 
     number: int
     messages: Messages
+
+
+class HeldOut(NamedTuple):
+    """A talk that is not learned from, and those of its answers that none teaches.
+
+    Answers are counted from 0.
+    """
+
+    line: Line
+    answers: Collection[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,24 +74,35 @@ class Options:
             check_whole(steps=self.steps)
         check_whole(batch=self.batch, rank=self.rank, window=self.window)
         check_between(0, 1, above=True, rate=self.rate)
+        check_whole(0, seed=self.seed)
         check_between(0, 2**32, seed=self.seed)
+
+        # Plain numbers, as a checkpoint holds them: NumPy's have the same values.
+        for name, x in asdict(self).items():
+            if x is not None:
+                plain = float(x) if name == "rate" else int(x)
+                object.__setattr__(self, name, plain)
 
 
 def messages_of(line: str) -> Messages:
     """Returns the talk that a line of the file holds. Raises ValueError for none."""
-    try:
-        record = json.loads(line)
-    except ValueError as error:  # its words name a place within the line
-        raise ValueError(f"it is no JSON ({error}); write {FORM}") from None
-    if not isinstance(record, dict):
-        raise ValueError(f"it is {shown(record)}; write {FORM}")
+    record = read_record(line)
+    known = {"question", "answer"}
+    if "turns" in record:
+        known = {"turns"}
+    if not known <= record.keys():
+        raise ValueError(f"it has the keys {[*record]}; write {FORM}")
+    unknown = sorted(record.keys() - known)
+    if unknown:
+        raise ValueError(
+            f"{', '.join(map(repr, unknown))} beside {', '.join(sorted(known))} would"
+            f" not be read: say it in the question, or leave it out; write {FORM}"
+        )
 
     if "turns" in record:
         turns = record["turns"]
-    elif {"question", "answer"} <= record.keys():
-        turns = [record["question"], record["answer"]]
     else:
-        raise ValueError(f"it has the keys {[*record]}; write {FORM}")
+        turns = [record["question"], record["answer"]]
     if not isinstance(turns, list) or not all(isinstance(x, str) for x in turns):
         raise ValueError(f"its turns are {shown(turns)}; they must be texts")
     if not turns or len(turns) % 2:
@@ -90,19 +114,48 @@ def messages_of(line: str) -> Messages:
     messages = []
     for i, text in enumerate(turns):
         role = ("user", "assistant")[i % 2]
+        word = ("question", "answer")[i % 2]
         if not text.strip():
-            word = ("question", "answer")[i % 2]
             raise ValueError(f"its {word} is empty: write one, or leave the line out")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(
+                f"its {word} {shown(text)} has half a character (a surrogate): write"
+                " the whole one"
+            )
         messages.append((role, text))
     return messages
 
 
+def read_record(line: str) -> dict:
+    """Returns the JSON object of a line. Raises ValueError for anything else."""
+    repeated = []
+
+    def note_repeated(pairs: list[tuple[str, object]]) -> dict:
+        counts = Counter(name for name, _ in pairs)
+        repeated.extend(name for name, n in counts.items() if n > 1)
+        return dict(pairs)
+
+    try:
+        record = json.loads(line, object_pairs_hook=note_repeated)
+    except (ValueError, RecursionError) as error:  # names a place within the line
+        raise ValueError(f"it is no JSON ({error}); write {FORM}") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"it is {shown(record)}; write {FORM}")
+    if repeated:
+        raise ValueError(f"it has {repeated[0]!r} twice: leave one out; write {FORM}")
+    return record
+
+
 def read_talks(path: Path) -> list[Line]:
-    """Reads a file of JSON lines. Returns its talks, with the numbers of their lines.
+    """Reads a file of JSON lines, once. Returns its talks, and their lines' numbers.
 
     Empty lines are passed over. Raises OSError where there is no such file, and
     ValueError, by the number of the line, for what is no talk, and for too few.
     """
+    if path.is_dir() or path.is_char_device() or path.is_block_device():
+        raise ValueError(
+            f"{path} is a folder or a device; give the path of a file with talks"
+        )
     lines = []
     for number, raw in enumerate(path.read_bytes().split(b"\n"), 1):
         try:
@@ -123,14 +176,86 @@ def read_talks(path: Path) -> list[Line]:
     return lines
 
 
+def digest_of(lines: list[Line]) -> str:
+    """Returns a SHA-256 of the talks, by which a run that goes on knows its data."""
+    talks = json.dumps([line.messages for line in lines])
+    return sha256(talks.encode()).hexdigest()
+
+
+def folded(text: str) -> str:
+    """Returns a text without what hardly tells it from another: case, width, spaces."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def marks_of(line: Line) -> list[set[tuple[str, ...]]]:
+    """Returns, for each answer of a talk, the marks by which another teaches it.
+
+    One is all that was said before it; the other, with its question, is the answer.
+    """
+    said = [folded(text) for _, text in line.messages]
+    marks = []
+    for i in range(1, len(said), 2):
+        marks.append({("before", *said[:i]), ("pair", said[i - 1], said[i])})
+    return marks
+
+
+def held_apart(
+    path: Path, lines: list[Line], seed: int
+) -> tuple[list[Line], list[HeldOut]]:
+    """Puts the talks about every tenth question, by lot, aside, but at most 64.
+
+    Returns the talks to learn from, and those held out. Talks that differ in no more
+    than their last answer are of one question: they are learned from together, or the
+    first is held out and the others are left. A talk can be held out where at least one
+    of its answers is taught by no talk of another question. Raises ValueError for fewer
+    than ten questions with such talks.
+    """
+    groups: dict[tuple[str, ...], list[Line]] = {}
+    for line in lines:
+        question = tuple(folded(text) for _, text in line.messages[:-1])
+        groups.setdefault(question, []).append(line)
+    n_groups_with = Counter()  # of each mark
+    for group in groups.values():
+        marks = set()
+        for line in group:
+            marks.update(*marks_of(line))
+        n_groups_with.update(marks)
+
+    candidates = []
+    for question, group in groups.items():
+        answers = []
+        for i, marks in enumerate(marks_of(group[0])):
+            if all(n_groups_with[mark] == 1 for mark in marks):
+                answers.append(i)
+        if answers:
+            candidates.append((question, HeldOut(group[0], answers)))
+    if len(candidates) < LEAST:
+        raise ValueError(
+            f"{path} has {len(candidates)} questions of their own in {len(lines)}"
+            f" talks; it takes {LEAST} or more, as every tenth is held out to judge by,"
+            " and is not to be learned elsewhere: write more that differ"
+        )
+
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(candidates), generator=generator).tolist()
+    chosen = sorted(order[: min(64, len(candidates) // 10)])
+    held_out = []
+    for i in chosen:
+        question, talk = candidates[i]
+        held_out.append(talk)
+        del groups[question]
+    learned = [line for group in groups.values() for line in group]
+    return sorted(learned, key=lambda line: line.number), held_out
+
+
 def encode_lines(
     path: Path, lines: list[Line], tokenizer: PublishedTokenizer, window: int
-) -> list[Encoded]:
-    """Encodes the talks of a file. Returns them.
+) -> dict[int, Encoded]:
+    """Encodes the talks of a file. Returns them by the numbers of their lines.
 
     Raises ValueError, by the number of its line, for one longer than the window.
     """
-    talks = []
+    talks = {}
     for line in lines:
         tokens, targets = encode_talk(tokenizer, line.messages)
         if len(tokens) > window:
@@ -138,8 +263,22 @@ def encode_lines(
                 f"{path}, line {line.number}: it has {len(tokens):,} tokens, and the"
                 f" window {window:,}: shorten it, or take a larger one (--window)"
             )
-        talks.append((tokens, targets))
+        talks[line.number] = (tokens, targets)
     return talks
+
+
+def counting(talk: Encoded, answers: Collection[int]) -> Encoded:
+    """Returns a talk of which only some answers count, by their numbers from 0."""
+    tokens, targets = talk
+    counted = []
+    number = -1
+    previous = -100
+    for target in targets:
+        if previous == -100 and target != -100:
+            number += 1
+        counted.append(target if number in answers else -100)
+        previous = target
+    return tokens, counted
 
 
 class AtPlaces(nn.Module):
@@ -236,6 +375,7 @@ class Tuning:
             self.step = metadata["step"]
             self.before = Judgement(*metadata["before"])
         check_writable(path)
+        self.stamp = stamp(path)
         self.set_rate()
 
     def set_rate(self) -> None:
@@ -268,16 +408,28 @@ class Tuning:
         return torch.randperm(len(self.talks), generator=generator).tolist()
 
     def save(self) -> None:
-        """Writes the checkpoint of this very step."""
-        save_checkpoint(
-            self.path,
-            self.learning,
-            self.optimizer,
-            self.generator,
-            tune=self.settings,
-            step=self.step,
-            before=list(self.before),
+        """Writes the checkpoint of this very step.
+
+        Raises OSError with the reason, and with the step to go on from, where it can't,
+        and CheckpointError where another run has written one meanwhile.
+        """
+        path = self.path
+        check_unchanged(
+            path, self.stamp, self.learning, self.optimizer, tune=self.settings
         )
+        try:
+            save_checkpoint(
+                path,
+                self.learning,
+                self.optimizer,
+                self.generator,
+                tune=self.settings,
+                step=self.step,
+                before=list(self.before),
+            )
+        except OSError as error:
+            raise unsaved(f"step {self.step}", path, error) from error
+        self.stamp = stamp(path)
 
     def judged(self) -> Judgement:
         """Judges the model, as it is now, by what was held out."""
@@ -296,8 +448,8 @@ class Tuning:
     def train(self, interrupted: Callable[[], bool]) -> bool:
         """Makes the steps that are left, until `interrupted`. Returns whether all are.
 
-        A checkpoint is written after the first of them, then every EVERY, and at an
-        interruption.
+        A checkpoint is written after the first of them, then every EVERY, and at the
+        end.
         """
         if self.before is None:
             self.before = self.judged()
@@ -308,6 +460,7 @@ class Tuning:
         )
         if interrupted():
             return False
+        saved = first
         with self.half_precision(), closing(bar):
             for step, loss in steps:
                 self.step = step + 1
@@ -318,12 +471,14 @@ class Tuning:
                 if step == first + 3:
                     seconds = (time.monotonic() - started) / 3
                     self.say_time(seconds * (self.n_steps - self.step))
-                stops = interrupted()
-                if step == first or self.step % EVERY == 0 or stops:
+                if step == first or self.step % EVERY == 0:
                     self.save()
-                if stops:
-                    return self.step == self.n_steps
-        return True
+                    saved = self.step
+                if interrupted():
+                    break
+            if self.step > saved:
+                self.save()
+        return self.step == self.n_steps
 
     def say_time(self, seconds: float) -> None:
         """Says how long the steps that are left will take."""
@@ -340,40 +495,24 @@ def default_steps(n_talks: int, batch: int) -> int:
     return min(200, max(40, math.ceil(4 * n_talks / batch)))
 
 
-def held_apart(
-    lines: list[Line], talks: list[Encoded], seed: int
-) -> tuple[list[Encoded], list[Encoded], list[Line]]:
-    """Puts every tenth talk, by lot, but at most 64, aside.
-
-    Returns the talks to learn from, those held out, and the lines of these.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(talks), generator=generator).tolist()
-    n_held_out = min(64, len(talks) // 10)
-    chosen = sorted(order[:n_held_out])
-    rest = sorted(order[n_held_out:])
-    return (
-        [talks[i] for i in rest],
-        [talks[i] for i in chosen],
-        [lines[i] for i in chosen],
-    )
-
-
-def say_examples(tuning: Tuning, tokenizer: PublishedTokenizer, lines: list[Line]):
+def say_examples(
+    tuning: Tuning, tokenizer: PublishedTokenizer, held_out: list[HeldOut]
+) -> None:
     """Shows what the model answers to the first questions that were held out."""
     with evaluating(tuning.model):
-        for line in lines[:3]:
-            prompt = torch.tensor(tokenizer.chat(line.messages[:1]))
+        for line, answers in held_out[:3]:
+            place = 2 * min(answers)
+            prompt = torch.tensor(tokenizer.chat(line.messages[: place + 1]))
             new = generate(
                 tuning.model, prompt.to(tuning.device), 60, end=tokenizer.end
             )
             answer = takewhile(lambda i: i not in tokenizer.ends, map(int, new))
             text = tokenizer.decode(answer)
-            say(f"  line {line.number}: {line.messages[0][1]!r} -> {text!r}")
+            say(f"  line {line.number}: {line.messages[place][1]!r} -> {text!r}")
 
 
 def tune(
-    data: Path, adapter: Path, options: Options, device: str | None = None
+    data: Path | str, adapter: Path | str, options: Options, device: str | None = None
 ) -> None:
     """Trains an adapter on the talks of a file, or goes on, and writes its file.
 
@@ -383,55 +522,102 @@ def tune(
     Chapter 14.
     """
     # Look at all that can be wrong before the work.
+    data = Path(data)
+    adapter = Path(adapter)
+    process = Process.this(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if process.world > 1:
+        raise ValueError(
+            f"{process.world} processes would write one adapter: start one, without"
+            " torchrun"
+        )
     lines = read_talks(data)
+    check_free(adapter)
+    checkpoint = adapter.with_name(adapter.name + ".run")
+    check_writable(adapter)
+    check_writable(checkpoint)
+
+    with deferred_interrupts(PATIENCE) as interrupted:
+        try:
+            say("SmolLM2-135M-Instruct loads, which takes some seconds ...")
+            model, tokenizer = load_smollm2()
+            check_between(1, model.config.context_length, window=options.window)
+            encoded = encode_lines(data, lines, tokenizer, options.window)
+            learned, held_out = held_apart(data, lines, options.seed)
+            talks = [encoded[line.number] for line in learned]
+            judged = []
+            for line, answers in held_out:
+                judged.append(counting(encoded[line.number], answers))
+            tuning = Tuning(
+                model,
+                talks,
+                judged,
+                options,
+                checkpoint,
+                digest_of(lines),
+                process.device,
+            )
+
+            n_seen = tuning.n_steps * options.batch / len(talks)
+            say(
+                f"{len(talks):,} talks to learn from, {len(held_out)} held out;"
+                f" {tuning.n_steps} steps of {options.batch}, so each is seen"
+                f" {n_seen:.1f} times (--steps)"
+            )
+            if tuning.step:
+                say(f"goes on after step {tuning.step}, from {checkpoint}")
+            if not tuning.train(interrupted):
+                raise KeyboardInterrupt
+
+            after = tuning.judged()
+            before = tuning.before
+            say(
+                f"held out: {before.loss:.2f} nats a token before, {after.loss:.2f}"
+                f" now; {before.n_exact} of {len(held_out)} answers word for word"
+                f" before, {after.n_exact} now"
+            )
+            finish(tuning, adapter)
+            say_examples(tuning, tokenizer, held_out)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(explain_stopping(adapter, checkpoint)) from None
+        say(f"talk with it: python -m companion chat --adapter {adapter}")
+
+
+def check_free(adapter: Path) -> None:
+    """Raises ValueError for a path at which there is something already."""
+    if adapter.is_dir():
+        raise ValueError(
+            f"{adapter} is a folder; give the path of the file to write (--adapter)"
+        )
     if adapter.exists():
         raise ValueError(
             f"{adapter} is there already: give another path (--adapter), or delete it"
         )
-    check_writable(adapter)
-    checkpoint = adapter.with_name(adapter.name + ".run")
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
 
-    with deferred_interrupts(PATIENCE) as interrupted:
-        say("SmolLM2-135M-Instruct loads, which takes some seconds ...")
-        model, tokenizer = load_smollm2()
-        check_between(1, model.config.context_length, window=options.window)
-        talks = encode_lines(data, lines, tokenizer, options.window)
-        talks, held_out, held_out_lines = held_apart(lines, talks, options.seed)
-        digest = sha256(data.read_bytes()).hexdigest()
-        tuning = Tuning(model, talks, held_out, options, checkpoint, digest, device)
 
-        n_seen = tuning.n_steps * options.batch / len(talks)
-        say(
-            f"{len(talks):,} talks to learn from, {len(held_out)} held out;"
-            f" {tuning.n_steps} steps of {options.batch}, so each is seen"
-            f" {n_seen:.1f} times (--steps)"
+def finish(tuning: Tuning, adapter: Path) -> None:
+    """Writes the adapter, and removes what the run would have gone on from.
+
+    Raises ValueError where another run has written one meanwhile, and OSError where
+    none can be written; then the run is kept.
+    """
+    if adapter.exists():
+        raise ValueError(
+            f"{adapter} was written by another run meanwhile: move it elsewhere, and"
+            f" {explain_resuming(tuning.path)}"
         )
-        if tuning.step:
-            say(f"goes on after step {tuning.step}, from {checkpoint}")
-        if not tuning.train(interrupted):
-            raise KeyboardInterrupt(explain_stopping(tuning))
-
-        after = tuning.judged()
-        before = tuning.before
-        say(
-            f"held out: {before.loss:.2f} nats a token before, {after.loss:.2f} now;"
-            f" {before.n_exact} of {len(held_out)} answers word for word before,"
-            f" {after.n_exact} now"
-        )
+    try:
         save_adapter(adapter, tuning.model.cpu())
-        checkpoint.unlink(missing_ok=True)
-        tuning.model.to(device)
-        say_examples(tuning, tokenizer, held_out_lines)
-        say(f"talk with it: python -m companion chat --adapter {adapter}")
+    except OSError as error:
+        raise unsaved("the adapter", tuning.path, error) from error
+    tuning.path.unlink(missing_ok=True)
+    tuning.model.to(tuning.device)
 
 
-def explain_stopping(tuning: Tuning) -> str:
-    """Returns, in words, what a run that stops leaves to go on from."""
-    if not tuning.path.exists():
-        return "no step is whole, and nothing has changed"
-    return f"run it again to go on after step {tuning.step}, from {tuning.path}"
+def explain_stopping(adapter: Path, checkpoint: Path) -> str:
+    """Returns, in words, what a run that stops leaves."""
+    if adapter.exists():
+        return f"the adapter is whole, in {adapter}"
+    return explain_resuming(checkpoint)
 
 
 def parse_options(arguments: list[str] | None) -> argparse.Namespace:
@@ -441,9 +627,9 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
         description="Teach SmolLM2-135M-Instruct your own questions and answers.",
         epilog=f"The file has a talk in each line: {FORM}",
     )
-    parser.add_argument("--data", type=Path, required=True, help="a file of JSON lines")
+    parser.add_argument("--data", default="", help="a file of JSON lines")
     parser.add_argument(
-        "--adapter", type=Path, help="the file to write; by default beside the data"
+        "--adapter", help="the file to write; by default beside the data"
     )
     parser.add_argument("--steps", type=int, help="by default 40 to 200")
     parser.add_argument("--batch", type=int, default=8, help="talks in a step")
@@ -451,13 +637,27 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=2e-3, help="the learning rate")
     parser.add_argument("--window", type=int, default=1024, help="tokens of a talk")
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if not options.data:
+        parser.error(
+            "it needs a file of talks: make tune data=questions.jsonl, or"
+            " python -m companion tune --data questions.jsonl"
+        )
+    if options.adapter == "":
+        parser.error("--adapter is '': give the path of the file to write")
+    return options
+
+
+def adapter_beside(data: Path) -> Path:
+    """Returns the path of the adapter that belongs to a file of talks."""
+    if not data.name:  # "." and "/"
+        raise ValueError(f"{data} is a folder; give the path of a file with talks")
+    return data.with_suffix(".adapter.safetensors")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line of `python -m companion tune`."""
     given = parse_options(arguments)
-    adapter = given.adapter or given.data.with_suffix(".adapter.safetensors")
     # What stops the run is noted until its words are said, however often it comes.
     with deferred_interrupts(PATIENCE):
         try:
@@ -469,9 +669,10 @@ def main(arguments: list[str] | None = None) -> None:
                 window=given.window,
                 seed=given.seed,
             )
-            tune(given.data, adapter, options)
+            data = Path(given.data)
+            tune(data, given.adapter or adapter_beside(data), options)
         except (ValueError, OSError, RuntimeError) as error:
             sys.exit(f"error: {str(error).strip().splitlines()[0]}")
         except KeyboardInterrupt as stop:
-            say(f"stopped: {stop}")
+            say(f"stopped: {str(stop) or 'nothing has changed'}")
             sys.exit(130)

@@ -24,6 +24,7 @@ import torch
 from common import rounding, seeded, shaken
 from IPython.core.formatters import DisplayFormatter
 from safetensors.torch import save_file
+from test_files import POSIX, files_of_at_most
 
 import companion as c
 from companion import explore
@@ -484,8 +485,27 @@ def test_where_a_training_was_stopped_a_checkpoint_is_named_only_if_it_is_there(
         said = f"stopped\nrun it again to go on from {checkpoint}\n"
 
 
+@POSIX
+def test_a_full_disk_keeps_the_old_page_and_says_so(tmp_path):
+    path, out = saved(tmp_path / "run"), tmp_path / "page.html"
+    out.write_text("old")
+    words = r"page.html can't be written \(File too large\): make room, .* there stays"
+    with files_of_at_most(1000), pytest.raises(SystemExit, match=words):
+        main(["--checkpoint", str(path), "--out", str(out)])
+    assert out.read_text() == "old" and {*tmp_path.iterdir()} == {path, out}
+
+
 @pytest.mark.parametrize(
-    "options", [["--out", "."], ["--text", "\u00e9"], ["--text", ""]]
+    "options",
+    [
+        ["--out", "."],
+        ["--out", "/"],
+        ["--out", ""],
+        ["--checkpoint", "."],
+        ["--checkpoint", ""],
+        ["--text", "\u00e9"],
+        ["--text", ""],
+    ],
 )
 def test_what_can_t_be_had_is_said_before_a_model_is_trained(options, monkeypatch):
     monkeypatch.setattr(MODULE, "trained", lambda: pytest.fail("trains"))

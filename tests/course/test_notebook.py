@@ -150,6 +150,11 @@ def weights():
     return model.state_dict()
 
 
+def test_a_recipe_that_there_is_not_is_named(cache):
+    with pytest.raises(ValueError, match="name is 'slow', not in .*'fast'"):
+        notebook.trained("slow")
+
+
 def test_the_reader_s_own_model_comes_first_and_nothing_is_trained(cache, monkeypatch):
     monkeypatch.setattr(runs, "train_recipe", lambda *_: pytest.fail("trains"))
     save_file(weights(), runs.MY_GPT)

@@ -66,9 +66,12 @@ def press(number=signal.SIGINT):
 def stopping(step, press=press):
     """Ctrl-C falls in the optimizer's step of that number, counted from 1."""
     count = iter(range(1, 999))
-    hook = register_optimizer_step_pre_hook(
-        lambda *_: press() if next(count) == step else None
-    )
+
+    def press_in_time(*_):
+        if next(count) == step:
+            press()
+
+    hook = register_optimizer_step_pre_hook(press_in_time)
     try:
         yield
     finally:
@@ -196,6 +199,80 @@ def test_a_disk_that_fills_up_keeps_the_last_checkpoint_and_says_which(path):
     assert path.read_bytes() == before
 
 
+def test_a_step_that_a_second_ctrl_c_breaks_off_is_told_with_what_is_kept(
+    command, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(runs, "PATIENCE", 0)
+    stops = [
+        (1, "stopped: no step is whole, and there is no checkpoint in "),
+        (3, "stopped: run it again to go on after step 1, from "),
+    ]
+
+    def press_twice():
+        press()
+        press()
+
+    for step, words in stops:
+        with stopping(step, press_twice), pytest.raises(SystemExit) as end:
+            command("--device cpu --steps 9")
+        assert end.value.code == 130
+        assert capsys.readouterr().out.splitlines()[-1].startswith(words)
+    quietly(replace(TINY, n_steps=9), tmp_path / "straight")
+    command("--device cpu --steps 9")
+    expected = (tmp_path / "straight").read_bytes()
+    assert (tmp_path / "fast-9.safetensors").read_bytes() == expected
+
+
+def test_ctrl_c_while_the_model_is_judged_says_that_the_run_is_whole(
+    command, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(runs, "evaluate", lambda *_: press())
+    with pytest.raises(SystemExit) as end:
+        command("--device cpu --steps 2")
+    assert end.value.code == 130
+    path = tmp_path / "fast-2.safetensors"
+    said = capsys.readouterr().out
+    assert said == f"stopped: all 2 steps are made, checkpoint in {path}\n"
+    assert step_in(path) == 2
+
+
+@pytest.mark.parametrize(
+    "other, words",
+    [
+        (replace(TINY, batch_size=8), "another recipe: batch_size is 8 there and 4"),
+        (
+            replace(TINY, config=replace(TINY.config, n_heads=2)),
+            "another model: n_heads is 2 there and 4 here",
+        ),
+    ],
+)
+def test_of_two_runs_into_one_file_one_stops_and_the_other_is_whole(
+    other, words, path, tmp_path
+):
+    """The other begins and ends before the first has written anything."""
+    other = replace(other, n_steps=3)
+    quietly(other, tmp_path / "alone")
+    with stopping(1, lambda: quietly(other, path)):
+        with pytest.raises(ValueError, match=f"another run has written to .*{words}"):
+            quietly(TINY, path)
+    assert path.read_bytes() == (tmp_path / "alone").read_bytes()
+
+
+def test_the_same_run_started_twice_ends_as_one(path, tmp_path):
+    """As two chapters do that need a trained model at the same time."""
+    recipe = replace(TINY, n_steps=5)
+    quietly(recipe, tmp_path / "straight")
+    with stopping(2, lambda: quietly(recipe, path)):
+        quietly(recipe, path)
+    assert path.read_bytes() == (tmp_path / "straight").read_bytes()
+
+
+def test_what_is_deleted_while_a_run_goes_on_is_written_anew(path):
+    with stopping(3, path.unlink):
+        quietly(replace(TINY, n_steps=4), path)
+    assert step_in(path) == 4
+
+
 @POSIX
 def test_a_disk_that_is_full_is_found_by_the_first_step(path):
     with files_of_at_most(10_000), count_steps() as steps:
@@ -206,7 +283,8 @@ def test_a_disk_that_is_full_is_found_by_the_first_step(path):
 
 def test_a_path_that_can_not_be_written_is_found_before_the_first_step(tmp_path):
     (tmp_path / "file").touch()
-    bad = [tmp_path / "file" / "below", tmp_path]
+    bad = [tmp_path / "file" / "below", tmp_path, Path(""), Path("/"), Path("..")]
+    bad += ["", "."]
     if sys.platform == "linux":
         bad += [Path("/proc/run.safetensors"), Path("/dev/null")]
     for path in bad:
@@ -547,6 +625,13 @@ def test_a_recipe_of_another_class_is_another(path):
 
 class Other(Recipe):
     """It could draw other batches."""
+
+
+@pytest.mark.parametrize("seed", [1.5, "1", True, None, 2**64])
+def test_a_seed_is_a_whole_number_that_a_generator_takes(seed, path):
+    with count_steps() as steps, pytest.raises(ValueError, match="seed is .*; it must"):
+        quietly(TINY, path, seed=seed)
+    assert len(steps) == 0 and not path.exists()
 
 
 @pytest.mark.parametrize("every", [0, -1, 1.5, True])

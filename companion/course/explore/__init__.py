@@ -326,7 +326,13 @@ def main(arguments: list[str] | None = None) -> None:
             model = load_model(options.checkpoint)
         else:  # the reader's own, or trained now where there is none
             model = trained()
-        explore(model, tokenizer, options.text, options.out)
+        try:
+            explore(model, tokenizer, options.text, options.out)
+        except OSError as error:
+            raise OSError(
+                f"{options.out} can't be written ({error.strerror or error}): make"
+                " room, or give another path (--out); what was there stays"
+            ) from error
         size = options.out.stat().st_size
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
