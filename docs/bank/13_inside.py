@@ -70,6 +70,7 @@ def check_shares(answer):
     words = "parts (2, 0) and (-1, 1): is each divided by its own size?"
     agree(shares.sign(), by_hand.sign(), words)
     words = "parts (2, 0) and (-1, 1): divide both by the whole stream's size, 1"
+    # An epsilon in the norm, 1e-5 or so, takes 6 x 1e-5 / 2 off; the mistake takes 3.
     assert torch.allclose(shares, by_hand, atol=1e-3), words
 
     parts = 3 * draw(6, 8)

@@ -41,6 +41,7 @@ def check_joined(answer):
 
         both = alpha_1 / rank_1 * b_1 @ a_1 + alpha_2 / rank_2 * b_2 @ a_2
         added = alpha / rank * b @ a
+        # A root of a factor may be taken and squared again: some hundred epsilons.
         half = torch.allclose(2 * added, both, atol=1e-4)
         words = (
             "half of both: the rank is larger now" if half else "it adds another matrix"

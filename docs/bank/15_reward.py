@@ -68,6 +68,7 @@ def check_guess(answer):
     mean = (p.probs * guesses).sum(-1)
     turned = kl_divergence(q, p)
     words = "this guesses KL(q, p): p is the model that drew"
+    # KL(p, q) and KL(q, p) of the two differ by far more.
     assert not torch.allclose((q.probs * guesses).sum(-1), turned, atol=1e-3), words
     words = "some guesses are negative: is it q / p, or p / q?"
     assert guesses.min() > -1e-5, words
