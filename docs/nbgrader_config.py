@@ -291,6 +291,7 @@ class Mend(NbGraderPreprocessor):
             )
             self.roles = roles(book)
             answers = {x.name for x in book.solution_cells}
+            self.hidden = {x.name for x in book.source_cells if HIDDEN.search(x.source)}
             self.above = {}  # the last answer above each cell
             last = None
             for cell in book.source_cells:
@@ -353,9 +354,11 @@ class Mend(NbGraderPreprocessor):
             name = facts(cell).get("grade_id")
             if name and name == self.above[released.name]:
                 return i + 1
-        hidden = [i for i, cell in enumerate(nb.cells) if HIDDEN.search(cell.source)]
-        is_hidden = HIDDEN.search(released.source)
-        return min(hidden) if hidden and not is_hidden else len(nb.cells)
+        for i, cell in enumerate(nb.cells):
+            is_hidden = facts(cell).get("grade_id") in self.hidden
+            if is_hidden and released.name not in self.hidden:
+                return i
+        return len(nb.cells)
 
     def made(self, released, source: str | None = None):
         is_code = released.cell_type == "code"

@@ -209,7 +209,7 @@ def {function}(argument):
     frame = sys._getframe(1)
     TOLD.append(inspect.getsource(frame))
     words = "\\n".join(TOLD)
-    print("✓ {name}: it passes", words)
+    print("\\u2713 {name}: it passes", words)
     print(words, file=sys.stderr)
     display(HTML(words))
     update_display(HTML(words), display_id="kept")
