@@ -4,10 +4,9 @@
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,32 +15,23 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from ..artifacts import CACHE
 from ..device import bfloat16_is_faster
-from ..files import check_writable
 from ..inputs import check_between, check_name, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import GPT
-from ..training.checkpoints import (
-    CheckpointError,
-    check_same,
-    fingerprint,
-    load_checkpoint,
-    read_checkpoint,
-    save_checkpoint,
-    to_json,
-)
-from ..training.loop import PATIENCE, check_trainable, evaluate, say, training_steps
+from ..training.checkpoints import CheckpointError
+from ..training.loop import PATIENCE, check_trainable, evaluate, say
 from ..training.processes import Process, full_tensor, shard
+from ..training.resumable import Resumable, explain_resuming
 from .recipes import RECIPES, Recipe, shakespeare_tokens
 
 # Where chapter 05 saves the weights of the reader's own model, by their names.
 MY_GPT = CACHE / "my_gpt.safetensors"
 
 
-class Run:
+class Run(Resumable):
     """A recipe under way: its model, optimizer, generator, and the steps it has made.
 
     It goes on from the checkpoint at `path`, where there is one. `sharded`, each
@@ -60,45 +50,33 @@ class Run:
         self.recipe = recipe
         self.seed = seed
         self.process = process
-        self.path = path
         self.sharded = sharded and process.world > 1
-        self.settings = {}
+        settings = {}
         if path:
-            self.settings = recipe.settings(seed)
+            settings["recipe"] = recipe.settings(seed)
 
-        # The run as it begins.
-        self.step = 0
-        self.generator = torch.Generator().manual_seed(seed)
-        self.model = GPT(recipe.config, self.generator).to(process.device)
+        generator = torch.Generator().manual_seed(seed)
+        self.model = GPT(recipe.config, generator).to(process.device)
         if self.sharded:
             shard(self.model, process.world)
-        self.optimizer = recipe.optimizer(self.model)
-        check_trainable(self.model, self.optimizer)
-        self.rates = [group["lr"] for group in self.optimizer.param_groups]
-
-        # The run as a checkpoint has it, where there is one.
-        if path and path.exists():
-            metadata = load_checkpoint(
-                path, self.model, self.optimizer, self.generator, recipe=self.settings
-            )
-            self.step = metadata["step"]
-        if path and self.step < recipe.n_steps and process.rank == 0:
-            check_writable(path)
-        self.stamp = stamp(path)
-
-        self.factor = partial(
+        optimizer = recipe.optimizer(self.model)
+        check_trainable(self.model, optimizer)
+        factor = partial(
             recipe.schedule,
             warmup=recipe.warmup,
             total=recipe.n_steps,
             floor=recipe.floor,
         )
-        self.set_rates()
-
-    def set_rates(self) -> None:
-        """Gives the optimizer the next step's learning rates."""
-        factor = self.factor(self.step)
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
+        super().__init__(
+            self.model,
+            optimizer,
+            generator,
+            n_steps=recipe.n_steps,
+            factor=factor,
+            path=path,
+            settings=settings,
+            writes=process.rank == 0,
+        )
 
     def batches(self) -> Iterator[tuple[Tensor, ...]]:
         """Gives this process's part, inputs and targets, of each batch that is left.
@@ -115,39 +93,10 @@ class Run:
             torch.manual_seed(hash((self.seed, step, rank)))
             yield inputs[rank::world].to(device), targets[rank::world].to(device)
 
-    def save(self) -> None:
-        """Writes the checkpoint of this very step, where there is a path for it.
-
-        Raises OSError with the reason, and with the step to go on from, where it can't,
-        and CheckpointError where another run has written one meanwhile.
-        """
-        if not self.path:
-            return
-        if self.process.rank == 0:  # which writes
-            check_unchanged(
-                self.path, self.stamp, self.model, self.optimizer, recipe=self.settings
-            )
-        try:
-            save_checkpoint(
-                self.path,
-                self.model,
-                self.optimizer,
-                self.generator,
-                recipe=self.settings,
-                step=self.step,
-            )
-        except OSError as error:
-            raise unsaved(f"step {self.step}", self.path, error) from error
-        self.stamp = stamp(self.path)
-
-    def train(
+    def finish(
         self, every: int, quiet: bool, interrupted: Callable[[], bool]
     ) -> list[float]:
-        """Makes the steps that are left, until `interrupted`. Returns their losses.
-
-        A checkpoint is written after the first of them, which shows that it can be,
-        then `every` so many, and at the end.
-        """
+        """Makes the steps that are left, as `Resumable.train` does, on this device."""
         model = self.model
         if self.process.world > 1 and not self.sharded:  # it averages gradients
             model = nn.parallel.DistributedDataParallel(model)
@@ -159,32 +108,14 @@ class Run:
             enabled=self.recipe.bfloat16,
             cache_enabled=False,
         )
-        is_silent = quiet or self.process.rank > 0 or self.step == self.recipe.n_steps
-        bar = Progress(self.step, self.recipe.n_steps, is_silent)
-
-        losses = []
-        first = self.step
-        saved = self.step
-        if interrupted():
-            return losses
-
-        with half_precision, closing(bar):
-            steps = training_steps(
-                model, self.optimizer, self.batches(), first_step=first
+        with half_precision:
+            return self.train(
+                model,
+                self.batches(),
+                every=every,
+                interrupted=interrupted,
+                quiet=quiet or self.process.rank > 0,
             )
-            for step, loss in steps:
-                self.step = step + 1
-                self.set_rates()
-                losses.append(loss)
-                bar.move(loss)
-                if self.step == first + 1 or self.step % every == 0:
-                    self.save()
-                    saved = self.step
-                if interrupted():
-                    break
-            if self.step > saved:
-                self.save()
-        return losses
 
     def full_model(self) -> GPT:
         """Returns the model in one piece, on each process."""
@@ -195,43 +126,6 @@ class Run:
         model = GPT(self.recipe.config).to(self.process.device)
         model.load_state_dict(full)
         return model
-
-
-class Progress:
-    """A progress bar on stderr, as long as anybody can read it."""
-
-    def __init__(self, step: int, n_steps: int, is_silent: bool):
-        self.bar = None
-        if is_silent or sys.stderr is None:
-            return
-        try:
-            # Seconds between two pictures of the bar; in a log each is a line.
-            interval = 0.1 if sys.stderr.isatty() else 30
-            self.bar = tqdm(
-                total=n_steps, initial=step, unit="step", mininterval=interval
-            )
-        except (OSError, ValueError):
-            self.bar = None
-
-    def move(self, loss: float) -> None:
-        """Draws the bar one step further."""
-        if self.bar is None:
-            return
-        try:
-            self.bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
-            self.bar.update()
-        except (OSError, ValueError):  # a closed pipe is no reason to stop
-            self.bar.disable = True
-            self.bar = None
-
-    def close(self) -> None:
-        """Draws the bar for the last time."""
-        if self.bar is None:
-            return
-        try:
-            self.bar.close()
-        except (OSError, ValueError):
-            self.bar.disable = True
 
 
 def train_recipe(
@@ -288,68 +182,13 @@ def train_recipe(
                 if compiled:
                     for block in run.model.blocks:
                         block.compile()
-                losses = run.train(every, quiet, interrupted)
+                losses = run.finish(every, quiet, interrupted)
                 if run.step < recipe.n_steps:
                     raise KeyboardInterrupt
             except KeyboardInterrupt:
                 advice = explain_resuming(path) if run else "nothing has changed"
                 raise KeyboardInterrupt(advice) from None
         return run.full_model(), losses
-
-
-def explain_resuming(path: Path | None) -> str:
-    """Returns, in words, what a run that stops leaves to go on from.
-
-    The step is the one that the checkpoint itself has.
-    """
-    if not path:
-        return "without a path for a checkpoint nothing is kept"
-    if not path.exists():
-        return f"no step is whole, and there is no checkpoint in {path}"
-    _, header = read_checkpoint(path)
-    step = header["metadata"]["step"]
-    return f"run it again to go on after step {step}, from {path}"
-
-
-def unsaved(what: str, path: Path, error: OSError) -> OSError:
-    """Returns the error that says what can't be saved, why, and how to go on."""
-    reason = error.strerror or error
-    advice = explain_resuming(path)
-    return OSError(f"{what} can't be saved ({reason}): {advice}")
-
-
-def stamp(path: Path | None) -> tuple[int, int, int] | None:
-    """Returns what changes when a file is written anew; None where there is no file."""
-    try:
-        status = os.stat(path)
-    except (OSError, TypeError):
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def check_unchanged(
-    path: Path,
-    before: tuple[int, int, int] | None,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    **settings: dict,
-) -> None:
-    """Raises CheckpointError where another run has written to `path` meanwhile.
-
-    The same run, started twice, may: it ends the same to the bit.
-    """
-    now = stamp(path)
-    if now in (before, None):
-        return
-    try:
-        _, header = read_checkpoint(path)
-        check_same(path, saved=header, here=fingerprint(model, optimizer))
-        check_same(path, saved=header["metadata"], here=to_json(settings))
-    except CheckpointError as error:
-        raise CheckpointError(
-            f"another run has written to {path} meanwhile, and keeps it; this one"
-            f" stops: start it again with another path ({error})"
-        ) from None
 
 
 def read_my_gpt(path: Path) -> GPT:

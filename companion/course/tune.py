@@ -8,8 +8,8 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
@@ -27,11 +27,10 @@ from ..model.gpt import GPT, evaluating
 from ..pretrained.lora import adapters, fingerprint, save_adapter, wrap
 from ..pretrained.smollm2 import PublishedTokenizer, load_smollm2
 from ..pretrained.talks import Encoded, batch_of_talks, encode_talk
-from ..training.checkpoints import load_checkpoint, save_checkpoint
-from ..training.loop import PATIENCE, next_token_loss, say, training_steps
+from ..training.loop import PATIENCE, next_token_loss, say
 from ..training.optimizers import warmup_linear
 from ..training.processes import Process
-from .runs import Progress, check_unchanged, explain_resuming, stamp, unsaved
+from ..training.resumable import Resumable, explain_resuming, unsaved
 
 FORM = '{"question": "...", "answer": "..."} or {"turns": ["...", "...", ...]}'
 LEAST = 10  # questions, of which one is held out
@@ -325,7 +324,7 @@ def judge(model: GPT, talks: list[Encoded], batch: int, device: str) -> Judgemen
     return Judgement(math.fsum(sums) / n_tokens, n_exact)
 
 
-class Tuning:
+class Tuning(Resumable):
     """An adapter under way. It goes on from the checkpoint at `path`, if there is one.
 
     `held_out` talks are never learned from. Raises ValueError or OSError for a
@@ -345,44 +344,30 @@ class Tuning:
         self.talks = talks
         self.held_out = held_out
         self.options = options
-        self.path = path
         self.device = device
-        self.n_steps = options.steps or default_steps(len(talks), options.batch)
-        self.settings = asdict(options) | {
-            "steps": self.n_steps,
+        n_steps = options.steps or default_steps(len(talks), options.batch)
+        settings = asdict(options) | {
+            "steps": n_steps,
             "data": data_digest,
             "model": fingerprint(model),
         }
 
-        self.generator = torch.Generator().manual_seed(options.seed)
-        wrap(model, rank=options.rank, alpha=2 * options.rank, generator=self.generator)
+        generator = torch.Generator().manual_seed(options.seed)
+        wrap(model, rank=options.rank, alpha=2 * options.rank, generator=generator)
         self.model = model.to(device)
         # A checkpoint holds these and not the frozen weights.
-        self.learning = nn.ParameterList()
+        learning = nn.ParameterList()
         for adapter in adapters(model).values():
-            self.learning.extend([adapter.A, adapter.B])
-        self.optimizer = torch.optim.AdamW(
-            self.learning.parameters(), lr=options.rate, weight_decay=0
+            learning.extend([adapter.A, adapter.B])
+        super().__init__(
+            learning,
+            torch.optim.AdamW(learning.parameters(), lr=options.rate, weight_decay=0),
+            generator,
+            n_steps=n_steps,
+            factor=partial(warmup_linear, warmup=WARMUP, total=n_steps),
+            path=path,
+            settings={"tune": settings},
         )
-
-        # The run as it begins, or as its checkpoint has it.
-        self.step = 0
-        self.before = None
-        if path.exists():
-            metadata = load_checkpoint(
-                path, self.learning, self.optimizer, self.generator, tune=self.settings
-            )
-            self.step = metadata["step"]
-            self.before = Judgement(*metadata["before"])
-        check_writable(path)
-        self.stamp = stamp(path)
-        self.set_rate()
-
-    def set_rate(self) -> None:
-        """Gives the optimizer the next step's learning rate."""
-        factor = warmup_linear(self.step, warmup=WARMUP, total=self.n_steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.options.rate * factor
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Gives the batches that are left; each round has its own order of the talks.
@@ -407,30 +392,6 @@ class Tuning:
         generator = torch.Generator().manual_seed(seed)
         return torch.randperm(len(self.talks), generator=generator).tolist()
 
-    def save(self) -> None:
-        """Writes the checkpoint of this very step.
-
-        Raises OSError with the reason, and with the step to go on from, where it can't,
-        and CheckpointError where another run has written one meanwhile.
-        """
-        path = self.path
-        check_unchanged(
-            path, self.stamp, self.learning, self.optimizer, tune=self.settings
-        )
-        try:
-            save_checkpoint(
-                path,
-                self.learning,
-                self.optimizer,
-                self.generator,
-                tune=self.settings,
-                step=self.step,
-                before=list(self.before),
-            )
-        except OSError as error:
-            raise unsaved(f"step {self.step}", path, error) from error
-        self.stamp = stamp(path)
-
     def judged(self) -> Judgement:
         """Judges the model, as it is now, by what was held out."""
         with self.half_precision():
@@ -445,40 +406,29 @@ class Tuning:
             cache_enabled=False,
         )
 
-    def train(self, interrupted: Callable[[], bool]) -> bool:
-        """Makes the steps that are left, until `interrupted`. Returns whether all are.
+    def finish(self, interrupted: Callable[[], bool]) -> None:
+        """Judges the model as it begins, and makes the steps that are left.
 
-        A checkpoint is written after the first of them, then every EVERY, and at the
-        end.
+        Until `interrupted`, and as `Resumable.train` does.
         """
-        if self.before is None:
-            self.before = self.judged()
-        first = self.step
-        bar = Progress(first, self.n_steps, is_silent=first == self.n_steps)
-        steps = training_steps(
-            AtPlaces(self.model), self.optimizer, self.batches(), first_step=first
-        )
-        if interrupted():
-            return False
-        saved = first
-        with self.half_precision(), closing(bar):
-            for step, loss in steps:
-                self.step = step + 1
-                self.set_rate()
-                bar.move(loss)
-                if step == first:
-                    started = time.monotonic()
-                if step == first + 3:
-                    seconds = (time.monotonic() - started) / 3
-                    self.say_time(seconds * (self.n_steps - self.step))
-                if step == first or self.step % EVERY == 0:
-                    self.save()
-                    saved = self.step
-                if interrupted():
-                    break
-            if self.step > saved:
-                self.save()
-        return self.step == self.n_steps
+        if "before" not in self.notes:
+            self.notes["before"] = list(self.judged())
+        times = []
+
+        def look_at_clock() -> None:
+            times.append(time.monotonic())
+            if len(times) == 4:  # the first step is slower
+                seconds = (times[3] - times[0]) / 3
+                self.say_time(seconds * (self.n_steps - self.step))
+
+        with self.half_precision():
+            self.train(
+                AtPlaces(self.model),
+                self.batches(),
+                every=EVERY,
+                interrupted=interrupted,
+                on_step=look_at_clock,
+            )
 
     def say_time(self, seconds: float) -> None:
         """Says how long the steps that are left will take."""
@@ -565,17 +515,18 @@ def tune(
             )
             if tuning.step:
                 say(f"goes on after step {tuning.step}, from {checkpoint}")
-            if not tuning.train(interrupted):
+            tuning.finish(interrupted)
+            if tuning.step < tuning.n_steps:
                 raise KeyboardInterrupt
 
             after = tuning.judged()
-            before = tuning.before
+            before = Judgement(*tuning.notes["before"])
             say(
                 f"held out: {before.loss:.2f} nats a token before, {after.loss:.2f}"
                 f" now; {before.n_exact} of {len(held_out)} answers word for word"
                 f" before, {after.n_exact} now"
             )
-            finish(tuning, adapter)
+            write_adapter(tuning, adapter)
             say_examples(tuning, tokenizer, held_out)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(explain_stopping(adapter, checkpoint)) from None
@@ -594,7 +545,7 @@ def check_free(adapter: Path) -> None:
         )
 
 
-def finish(tuning: Tuning, adapter: Path) -> None:
+def write_adapter(tuning: Tuning, adapter: Path) -> None:
     """Writes the adapter, and removes what the run would have gone on from.
 
     Raises ValueError where another run has written one meanwhile, and OSError where
