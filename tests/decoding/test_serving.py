@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from random import Random
 
@@ -261,3 +262,21 @@ def test_a_capacity_beyond_the_context_is_for_positions_that_go_on():
 def test_a_server_has_a_row_and_a_row_has_room(n_rows, capacity):
     with pytest.raises(ValueError, match="is 0; it must be 1 or more"):
         Server(MODELS["rotary"], n_rows, capacity)
+
+
+@pytest.mark.parametrize("end", [0, 3, 256, 299])
+def test_any_token_may_be_the_end(end):
+    """Also beyond 256, from where Python makes a new object of each number."""
+    gpt = GPT(replace(CONFIG, d_vocab=300), seeded())
+    texts = [[1, 2, end, 4], [1, 2, 5, 4]]
+    requests = []
+    for text in texts:
+        tokens = iter(torch.tensor(text).split(1))
+        choose = partial(lambda tokens, _: next(tokens), tokens)
+        requests.append(Request(torch.tensor([7]), 4, choose, end))
+    server = Server(gpt, 2)
+    for request in requests:
+        server.submit(request)
+    server.run()
+    assert [request.written for request in requests] == [texts[0][:3], texts[1]]
+    assert not any(request.error for request in requests)
