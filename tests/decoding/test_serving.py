@@ -280,3 +280,25 @@ def test_any_token_may_be_the_end(end):
     server.run()
     assert [request.written for request in requests] == [texts[0][:3], texts[1]]
     assert not any(request.error for request in requests)
+
+
+def test_a_first_token_that_was_interrupted_is_chosen_by_the_same_logits():
+    """The row reads its prompt's last token again, which is none of the others."""
+    gpt = MODELS["rotary"]
+    seen = []
+
+    def choose(logits):
+        seen.append(logits.clone())
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+        return greedy(logits)
+
+    prompt = torch.tensor([1, 5, 2, 9])
+    request = Request(prompt, 3, choose)
+    server = Server(gpt, 2)
+    server.submit(request)
+    with pytest.raises(KeyboardInterrupt):
+        server.run()
+    server.run()
+    torch.testing.assert_close(seen[1], seen[0])  # float64, in another batch
+    assert_as_alone([(request, alone(prompt, 3))], gpt)

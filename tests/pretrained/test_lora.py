@@ -713,3 +713,11 @@ def test_a_name_from_a_file_is_said_in_one_line_that_is_not_long():
         assert words.endswith("...") != is_whole
         assert repr(name).startswith(words if is_whole else words[:-3])
         assert is_whole or len(words) == 103
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_processes_that_train_together_rank_0_writes(path, rank, monkeypatch):
+    monkeypatch.setattr(lora, "is_joined", lambda: True)
+    monkeypatch.setattr(lora.dist, "get_rank", lambda: rank)
+    save_adapter(path, learned(wrap(base())))
+    assert path.exists() == (rank == 0)

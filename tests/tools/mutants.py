@@ -31,8 +31,7 @@ import pytest
 from tqdm import tqdm
 
 ROOT = Path(__file__).parents[2]
-# The tests of each module, those that fail first for most faults before the others;
-# a folder is named where it is another one.
+# The tests of each module, those that fail first for most faults before the others.
 TESTS = {
     "model/scores": ["attention", "flash_attention", "pass"],
     "model/attention": ["attention", "pass", "gpt"],
@@ -49,7 +48,7 @@ TESTS = {
     "training/optimizers": ["optimizers", "loop"],
     "training/checkpoints": ["checkpoints"],
     "training/reward": ["reward"],
-    "pretrained/lora": ["lora", "training/parallel"],
+    "pretrained/lora": ["lora"],
     "pretrained/quantized": ["quantized"],
 }
 # `|` stands in annotations, where any other sign fails at once and proves nothing. Nor
@@ -161,12 +160,10 @@ class Small:
 
 def test_files(module: str) -> list[str]:
     """The tests that concern a module."""
-    own_folder, _, own_name = module.rpartition("/")
-    files = []
-    for path in TESTS.get(module, [own_name]):
-        folder, _, name = path.rpartition("/")
-        files.append(f"tests/{folder or own_folder}/test_{name}.py")
-    return [*files, "tests/test_refusals.py"]
+    folder, _, name = module.rpartition("/")
+    names = TESTS.get(module, [name])
+    tests = [f"tests/{folder}/test_{name}.py" for name in names]
+    return [*tests, "tests/test_refusals.py"]
 
 
 def noticed(module: str, source: str, limit: float) -> bool:
