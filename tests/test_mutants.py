@@ -3,6 +3,7 @@
 import os
 import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import mutants
@@ -13,15 +14,12 @@ def value_of(folder: Path) -> int:
     """What the module of a folder says, in a process that compiles as usual."""
     sys.path.insert(0, str(folder))
     sys.dont_write_bytecode = False
-    from parts.inner import number
-
-    return number.VALUE
+    return import_module("parts.inner.number").VALUE
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the tool forks")
-def test_a_fault_of_the_same_length_and_second_is_what_runs(tmp_path, monkeypatch):
+def test_a_fault_of_the_same_length_and_second_is_what_runs(tmp_path):
     """Also the module that stands there again, of which a compiled fault is left."""
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     path = tmp_path / "parts" / "inner" / "number.py"
     path.parent.mkdir(parents=True)
     for value in (1, 2, 1, 3):
