@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from random import Random
 
@@ -261,3 +262,43 @@ def test_a_capacity_beyond_the_context_is_for_positions_that_go_on():
 def test_a_server_has_a_row_and_a_row_has_room(n_rows, capacity):
     with pytest.raises(ValueError, match="is 0; it must be 1 or more"):
         Server(MODELS["rotary"], n_rows, capacity)
+
+
+@pytest.mark.parametrize("end", [0, 3, 256, 299])
+def test_any_token_may_be_the_end(end):
+    """Also beyond 256, from where Python makes a new object of each number."""
+    gpt = GPT(replace(CONFIG, d_vocab=300), seeded())
+    texts = [[1, 2, end, 4], [1, 2, 5, 4]]
+    requests = []
+    for text in texts:
+        tokens = iter(torch.tensor(text).split(1))
+        choose = partial(lambda tokens, _: next(tokens), tokens)
+        requests.append(Request(torch.tensor([7]), 4, choose, end))
+    server = Server(gpt, 2)
+    for request in requests:
+        server.submit(request)
+    server.run()
+    assert [request.written for request in requests] == [texts[0][:3], texts[1]]
+    assert not any(request.error for request in requests)
+
+
+def test_a_first_token_that_was_interrupted_is_chosen_by_the_same_logits():
+    """The row reads its prompt's last token again, which is none of the others."""
+    gpt = MODELS["rotary"]
+    seen = []
+
+    def choose(logits):
+        seen.append(logits.clone())
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+        return greedy(logits)
+
+    prompt = torch.tensor([1, 5, 2, 9])
+    request = Request(prompt, 3, choose)
+    server = Server(gpt, 2)
+    server.submit(request)
+    with pytest.raises(KeyboardInterrupt):
+        server.run()
+    server.run()
+    torch.testing.assert_close(seen[1], seen[0])  # float64, in another batch
+    assert_as_alone([(request, alone(prompt, 3))], gpt)

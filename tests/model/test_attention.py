@@ -323,3 +323,11 @@ def test_heads_are_normalized_then_rotated_then_stored(engine):
     attended = F.scaled_dot_product_attention(queries, keys, values, mask)
     expected = module.to_output(attended.transpose(1, 2).flatten(2))
     assert_close(out, expected, **rounding(12, expected))
+
+
+@pytest.mark.parametrize("call", [attention, flash_attention])
+@pytest.mark.parametrize("axes", [(), (6,), (2, 3), (1, 2, 3)])
+def test_keys_and_values_of_other_numbers_are_said_whatever_axes_are_before(call, axes):
+    queries, keys, values = (random(*axes, n, 5) for n in (4, 7, 6))
+    with pytest.raises(ValueError, match="^7 keys have 6 values"):
+        call(queries, keys, values)

@@ -703,3 +703,21 @@ def test_only_the_answer_s_places_give_the_loss_of_all():
     logits = model(tokens, last=places)
     assert logits.shape[:2] == targets.shape == places.shape
     assert_close(next_token_loss(logits, targets), expected)
+
+
+def test_a_name_from_a_file_is_said_in_one_line_that_is_not_long():
+    for name in ("", "x", "x" * 98, "x" * 99, "a\nb" * 5_000):
+        words = lora.quoted(name)
+        assert "\n" not in words and len(words) <= 103
+        is_whole = len(repr(name)) <= 100
+        assert words.endswith("...") != is_whole
+        assert repr(name).startswith(words if is_whole else words[:-3])
+        assert is_whole or len(words) == 103
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_processes_that_train_together_rank_0_writes(path, rank, monkeypatch):
+    monkeypatch.setattr(lora, "is_joined", lambda: True)
+    monkeypatch.setattr(lora.dist, "get_rank", lambda: rank)
+    save_adapter(path, learned(wrap(base())))
+    assert path.exists() == (rank == 0)

@@ -1,12 +1,14 @@
 """Put small faults into the package, one at a time, and print those no test notices.
 
-`make mutants`, or `make mutants ONE=cache` for one module. Cosmic Ray makes the faults,
-of which each module gets a sample of 60, always the same. They are tried against the
-tests that concern the module: one process a core, each with a copy of the tree. A test
-process is forked from one that has imported PyTorch already, which would take most of
-its time; so this needs Linux or macOS. It is no part of CI.
+`make mutants`, or `make mutants ONE=model/cache` for one module. Cosmic Ray makes the
+faults, of which each module gets a sample of 40, always the same; `--faults 10` tries
+the first ten of them. They are tried against the tests that concern the module: one
+process a core, each with a copy of the tree. A test process is forked from one that has
+imported PyTorch already, which would take most of its time; so this needs Linux or
+macOS. It is no part of CI.
 """
 
+import argparse
 import difflib
 import importlib
 import os
@@ -20,42 +22,62 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
+from importlib.util import cache_from_source
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-from cosmic_ray.ast import ast_nodes, get_ast
-from cosmic_ray.mutating import mutate_code
-from cosmic_ray.plugins import get_operator, operator_names
 from tqdm import tqdm
 
 ROOT = Path(__file__).parents[2]
-N = 60
 # The tests of each module, those that fail first for most faults before the others.
 TESTS = {
+    "model/scores": ["attention", "flash_attention", "pass"],
     "model/attention": ["attention", "pass", "gpt"],
+    "model/flash_attention": ["flash_attention", "attention"],
     "model/positions": ["positions", "pass", "gpt"],
     "model/cache": ["cache", "pass"],
     "model/serving_caches": ["cache", "pass"],
     "model/blocks": ["blocks", "gpt"],
     "model/gpt": ["gpt", "encoder_decoder", "pass"],
     "decoding/sampling": ["sampling"],
+    "decoding/serving": ["serving"],
+    "decoding/speculation": ["speculation"],
     "training/loop": ["loop"],
     "training/optimizers": ["optimizers", "loop"],
     "training/checkpoints": ["checkpoints"],
+    "training/reward": ["reward"],
+    "pretrained/lora": ["lora"],
+    "pretrained/quantized": ["quantized"],
 }
-# `|` stands in annotations, where any other sign fails at once and proves nothing.
-TRIVIAL = ("BitOr_", "VariableReplacer", "VariableInserter")
+# `|` stands in annotations, where any other sign fails at once and proves nothing. Nor
+# do bits of floats, and of numbers from the end: x >> y, x.sum(~1), x.sum(not 1).
+TRIVIAL = (
+    "BitOr",
+    "_BitXor",
+    "_BitAnd",
+    "Shift",
+    "USub_Invert",
+    "USub_Not",
+    "ExceptionReplacer",
+    "VariableReplacer",
+    "VariableInserter",
+)
 # What the tests import beside the package: once, before the processes part.
 HEAVY = (
     "torch", "einops", "gguf", "hypothesis", "IPython.display", "matplotlib.pyplot",
-    "numpy", "safetensors.torch", "tiktoken", "torch.testing", "torch.optim",
+    "numpy", "peft", "safetensors.torch", "tiktoken", "torch.testing", "torch.optim",
 )  # fmt: skip
 
 
-def sample(source: str) -> list[str]:
-    """N texts of a module, each with one fault."""
+def sample(source: str, n_faults: int) -> tuple[list[str], int]:
+    """Texts of a module, each with one fault, and how many faults there are in all."""
+    # Imported here: the tests of this tool do without it.
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator, operator_names
+
     nodes, faults = [*ast_nodes(get_ast(source))], []
     for name in sorted(operator_names()):
         kind = get_operator(name)
@@ -64,7 +86,17 @@ def sample(source: str) -> list[str]:
             faults += [(kind, occurrence) for occurrence in range(n)]
     random.Random(0).shuffle(faults)
     texts = (mutate_code(source, kind(), occurrence) for kind, occurrence in faults)
-    return [*islice((text for text in texts if not lenient(source, text)), N)]
+    telling = (text for text in texts if compiles(text) and not lenient(source, text))
+    return [*islice(telling, n_faults)], len(faults)
+
+
+def compiles(text: str) -> bool:
+    """Whether a fault is Python: a lone `*` in a signature is taken for a product."""
+    try:
+        compile(text, "", "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 def lenient(source: str, text: str) -> bool:
@@ -77,8 +109,10 @@ def move_into_a_copy(folder: str) -> None:
     copy = tempfile.mkdtemp(dir=folder)
     for name in ("companion", "tests", "notebooks", "docs", "pyproject.toml"):
         source = ROOT / name
-        copied = shutil.copytree if source.is_dir() else shutil.copy
-        copied(source, Path(copy, name))
+        if source.is_dir():
+            shutil.copytree(source, Path(copy, name))
+        else:
+            shutil.copy(source, copy)
     os.chdir(copy)
     os.environ["PYTHONPATH"] = copy
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = copy
@@ -107,34 +141,55 @@ def alone(run: Callable[[], int]) -> None:
     os._exit(int(run()))
 
 
-def noticed(module: str, source: str, limit: float) -> bool:
-    """Whether the module's tests fail when `source` stands in its place."""
-    path = Path("companion", f"{module}.py")
+def put(path: Path, source: str) -> None:
+    """Write a module so that the next process that imports it runs this very text.
+
+    Its compiled file would do for any text of the same second and the same length.
+    """
+    path.write_text(source, "utf-8")
+    Path(cache_from_source(path)).unlink(missing_ok=True)
+
+
+class Small:
+    """Leaves out the tests that read SmolLM2's file, which takes ten seconds a time."""
+
+    @staticmethod
+    def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if "file" not in item.fixturenames]
+
+
+def test_files(module: str) -> list[str]:
+    """The tests that concern a module."""
     folder, _, name = module.rpartition("/")
     names = TESTS.get(module, [name])
     tests = [f"tests/{folder}/test_{name}.py" for name in names]
-    tests.append("tests/test_refusals.py")
+    return [*tests, "tests/test_refusals.py"]
+
+
+def noticed(module: str, source: str, limit: float) -> bool:
+    """Whether the module's tests fail when `source` stands in its place."""
+    path = Path("companion", f"{module}.py")
     before = path.read_text("utf-8")
-    path.write_text(source, "utf-8")
-    # The compiled file would do for any text of the same second and the same length.
-    for compiled in path.parent.glob(f"__pycache__/{module}.*"):
-        compiled.unlink()
+    put(path, source)
     options = ["-x", "-q", "-p", "no:cacheprovider"]
     try:
-        return in_a_fork(lambda: pytest.main([*options, *tests]), limit) != 0
+        run = partial(pytest.main, [*options, *test_files(module)], [Small])
+        return in_a_fork(run, limit) != 0
     finally:
-        path.write_text(before, "utf-8")
+        put(path, before)
 
 
-def try_module(module: str, pool: ProcessPoolExecutor) -> tuple[int, list[str]]:
-    """How many faults were tried, and the diffs of those that nothing noticed."""
+def try_module(
+    module: str, n_faults: int, pool: ProcessPoolExecutor
+) -> tuple[int, int, list[str]]:
+    """How many faults were tried, of how many, and the diffs of those not noticed."""
     begin = time.monotonic()
     path = Path("companion", f"{module}.py")
     whole = (ROOT / path).read_text("utf-8")
     if pool.submit(noticed, module, whole, 600).result():
         sys.exit(f"the tests of {module} fail as it is")
-    limit = 20 + 4 * (time.monotonic() - begin)
-    faults = sample(whole)
+    limit = 10 + 3 * (time.monotonic() - begin)
+    faults, n_all = sample(whole, n_faults)
     tried = [pool.submit(noticed, module, fault, limit) for fault in faults]
     bar = tqdm(tried, module, leave=False, disable=not sys.stderr.isatty())
     pairs = zip(faults, [each.result() for each in bar], strict=True)
@@ -150,10 +205,19 @@ def try_module(module: str, pool: ProcessPoolExecutor) -> tuple[int, list[str]]:
             n=1,
         )
         diffs.append("\n".join(diff))
-    return len(faults), diffs
+    return len(faults), n_all, diffs
 
 
-def main(modules: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="as model/cache")
+    parser.add_argument("--faults", type=int, default=40, help="to a module")
+    parser.add_argument("-n", type=int, default=os.cpu_count(), help="processes")
+    given = parser.parse_args()
+    for module in given.modules:
+        if not (ROOT / "companion" / f"{module}.py").exists():
+            parser.error(f"there is no module {module}: name it as model/cache")
+
     for name in HEAVY:
         importlib.import_module(name)
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -164,19 +228,18 @@ def main(modules: list[str]) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="mutants-") as folder,
         ProcessPoolExecutor(
-            os.cpu_count(), get_context("fork"), move_into_a_copy, (folder,)
+            given.n, get_context("fork"), move_into_a_copy, (folder,)
         ) as pool,
     ):
-        for module in modules or TESTS:
-            n, survivors = try_module(module, pool)
+        for module in given.modules or TESTS:
+            n, n_all, survivors = try_module(module, given.faults, pool)
             total += n
             missed += len(survivors)
             minutes = (time.monotonic() - begin) / 60
-            share = f"{(n - len(survivors)) / n:.0%}"
-            print(f"{module}: {n - len(survivors)} of {n} faults noticed, {share}")
+            print(f"{module}: {n - len(survivors)} of {n} faults noticed, of {n_all}")
             print(*survivors, f"{minutes:.0f} minutes", sep="\n", flush=True)
     print(f"all: {total - missed} of {total}, {(total - missed) / total:.1%}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

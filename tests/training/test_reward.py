@@ -424,3 +424,25 @@ REFUSED = {
 def test_what_cannot_be_meant_is_refused(words):
     with pytest.raises(ValueError, match=words):
         REFUSED[words]()
+
+
+@pytest.mark.parametrize("end", range(4))
+def test_any_token_may_be_the_end_and_no_other_ends_an_answer(end):
+    """Larger and smaller ones go on."""
+    rollouts = reward.roll_out(
+        small(), [PROMPT], n_answers=60, n_new=6, end=end, generator=seeded(4)
+    )
+    lengths = set()
+    for answer, written in zip(
+        rollouts.answers.tolist(), rollouts.written.tolist(), strict=True
+    ):
+        n = answer.index(end) + 1 if end in answer else 6
+        assert written == [True] * n + [False] * (6 - n)
+        assert answer[n:] == [end] * (6 - n)
+        lengths.add(n)
+    assert len(lengths) > 1
+
+
+def test_the_first_wrong_count_of_right_answers_is_named():
+    with pytest.raises(ValueError, match="^5 right answers of 3"):
+        reward.pass_at_k(torch.tensor([3, 5, 2, 7]), 3, 2)
