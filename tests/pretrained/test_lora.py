@@ -244,7 +244,7 @@ def test_packed_a_wrapped_model_answers_and_can_not_be_trained():
             x = random(5, adapter.layer.in_features)
             change = adapter.alpha / adapter.rank * (x @ adapter.A.T @ adapter.B.T)
             assert_close(adapter(x), adapter.layer(x) + change)
-            for refused in (merge, wrap, save):
+            for refused in (merge_adapters, add_adapters, save):
                 with pytest.raises(ValueError, match="to decode|adapter already"):
                     refused(packed)
 
@@ -570,7 +570,7 @@ def test_layers_of_other_classes_are_named_and_never_passed_over(path):
         add_adapters(model)
     assert not lora.adapters(model)
     model.blocks[1].attention.to_queries = ExtendedAdapter(queries, 2, 4)
-    for call in (merge, lambda model: save_adapter(path, model)):
+    for call in (merge_adapters, lambda model: save_adapter(path, model)):
         with pytest.raises(ValueError, match="to_queries is a ExtendedAdapter"):
             call(model)
     with pytest.raises(ValueError, match="Extended can't have an adapter"):
