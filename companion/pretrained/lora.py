@@ -296,7 +296,7 @@ def fingerprint(model: nn.Module, dtype: torch.dtype | None = None) -> str:
         if dtype is not None and x.is_floating_point():
             x = x.to(dtype)
         digest.update(f"{name} {x.dtype} {tuple(x.shape)}\n".encode())
-        digest.update(x.contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(x.contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
