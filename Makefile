@@ -39,6 +39,7 @@ test: export OMP_NUM_THREADS := 1
 test: data ## run all tests, and all notebooks under strict nbval
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
 	$(PYTHON) -m pytest -n 2 --dist worksteal tests
 	$(PYTHON) -m pytest -n 2 --dist loadfile \
 		--nbval --nbval-current-env --nbval-cell-timeout=600 notebooks

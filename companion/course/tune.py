@@ -24,7 +24,7 @@ from ..files import check_writable
 from ..inputs import check_between, check_whole, shown
 from ..interrupts import deferred_interrupts
 from ..model.gpt import GPT, evaluating
-from ..pretrained.lora import adapters, fingerprint, save_adapter, wrap
+from ..pretrained.lora import adapters, add_adapters, fingerprint, save_adapter
 from ..pretrained.smollm2 import PublishedTokenizer, load_smollm2
 from ..pretrained.talks import Encoded, batch_of_talks, encode_talk
 from ..training.loop import PATIENCE, next_token_loss, say
@@ -353,7 +353,9 @@ class Tuning(Resumable):
         }
 
         generator = torch.Generator().manual_seed(options.seed)
-        wrap(model, rank=options.rank, alpha=2 * options.rank, generator=generator)
+        add_adapters(
+            model, rank=options.rank, alpha=2 * options.rank, generator=generator
+        )
         self.model = model.to(device)
         # A checkpoint holds these and not the frozen weights.
         learning = nn.ParameterList()

@@ -21,8 +21,8 @@ def expand_beams(
     Raises ValueError where they are NaN.
     """
     # The log-probability of every text that is one token longer.
-    totals = log_probs + log_probs.new_tensor([[total] for total, _ in beams])
-    likeliest = totals.flatten().topk(min(n, totals.numel()))
+    longer = log_probs + log_probs.new_tensor([[total] for total, _ in beams])
+    likeliest = longer.flatten().topk(min(n, longer.numel()))
     totals = likeliest.values.tolist()
     places = likeliest.indices.tolist()
     if not math.isfinite(totals[0]):  # NaN counts as the largest of all
@@ -66,12 +66,12 @@ def beam_search(
         raise ValueError(f"n_beams is {n_beams}, more than the {d_vocab} tokens")
 
     # Inference mode is faster, but not for a caller's cache, as in `generate`.
-    without_gradients = torch.no_grad
+    without_gradients: type[torch.no_grad | torch.inference_mode] = torch.no_grad
     if cache is None:
         without_gradients = torch.inference_mode
         cache = model.new_cache(len(prompt) + n_new)
 
-    beams = [(0.0, [])]
+    beams: list[tuple[float, list[int]]] = [(0.0, [])]
     finished = []
     unread = prompt[None]
     for length in range(1, n_new + 1):

@@ -1,6 +1,7 @@
 """Blocks: norms, activations, feed-forward, residual blocks. Chapters 04 and 08."""
 
 from functools import partial
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -66,7 +67,7 @@ ACTIVATIONS = {
 NORMS = {"layer": LayerNorm, "rms": lambda d_model, bias: RMSNorm(d_model)}
 
 
-def is_plain_linear(layer: nn.Module) -> bool:
+def is_plain_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
     """Returns whether a layer computes W x + b, and surely nothing else.
 
     Only then may its matrix be cut, packed or changed. A class that extends nn.Linear,

@@ -112,7 +112,7 @@ def load_gpt2(
         n_heads = n_heads_of(d_model, n_blocks)
 
     is_tied = output is None or torch.equal(output, embedding)
-    if not is_tied:
+    if output is not None and not is_tied:
         weights["unembedding.weight"] = output
     config = GPTConfig(
         d_vocab=d_vocab,

@@ -120,7 +120,7 @@ def adapters(model: nn.Module) -> dict[str, LoRALinear]:
     return layers
 
 
-def put(model: nn.Module, name: str, layer: nn.Module) -> None:
+def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
     """Puts a layer in the place of the one that a model has under this name."""
     parent, _, own_name = name.rpartition(".")
     setattr(model.get_submodule(parent), own_name, layer)
@@ -197,7 +197,7 @@ def linear_layer(model: nn.Module, name: str) -> nn.Linear:
     return layer
 
 
-def wrap(
+def add_adapters(
     model: nn.Module,
     names: Collection[str] = ADAPTED_LAYERS,
     rank: int = 8,
@@ -221,7 +221,7 @@ def wrap(
     model.requires_grad_(False)
     for name, layer in layers.items():
         adapter = LoRALinear(layer, rank, alpha, generator)
-        put(model, name, adapter.train(layer.training))
+        replace_layer(model, name, adapter.train(layer.training))
     return model
 
 
@@ -240,7 +240,7 @@ def check_own(name: str, adapter: LoRALinear, remedy: str) -> None:
 
 
 @torch.no_grad()
-def merge(model: nn.Module) -> nn.Module:
+def merge_adapters(model: nn.Module) -> nn.Module:
     """Adds each adapter's product to its layer's weight. Returns the model itself.
 
     It has no adapters any more, computes what it did, and is as fast as before; the
@@ -260,7 +260,7 @@ def merge(model: nn.Module) -> nn.Module:
         # A new tensor: the old one may be another model's, too.
         weight = (layer.weight + change).to(layer.weight.dtype)
         layer.weight = nn.Parameter(weight, requires_grad=False)
-        put(model, name, layer)
+        replace_layer(model, name, layer)
     return model
 
 
@@ -296,7 +296,7 @@ def fingerprint(model: nn.Module, dtype: torch.dtype | None = None) -> str:
         if dtype is not None and x.is_floating_point():
             x = x.to(dtype)
         digest.update(f"{name} {x.dtype} {tuple(x.shape)}\n".encode())
-        digest.update(x.contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(x.contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -347,7 +347,9 @@ def save_adapter(path: Path | str, model: nn.Module) -> None:
     """
     layers = adapters(model)
     if not layers:
-        raise ValueError("the model has no adapter to save: `wrap` gives it some")
+        raise ValueError(
+            "the model has no adapter to save: `add_adapters` gives it some"
+        )
     tensors = {}
     alphas = {}
     for name, adapter in layers.items():
@@ -507,5 +509,5 @@ def load_adapter(path: Path | str, model: nn.Module) -> nn.Module:
         adapter = LoRALinear(layer, len(A), about["alphas"][name])
         adapter.A.data.copy_(A)
         adapter.B.data.copy_(tensors[f"{name}.B"])
-        put(model, name, adapter.requires_grad_(False).train(layer.training))
+        replace_layer(model, name, adapter.requires_grad_(False).train(layer.training))
     return model

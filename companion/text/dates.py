@@ -52,7 +52,7 @@ PATTERNS = [
     "{d}/{III}/{yy}",
 ]
 PREFIXES = ["", "{Wed} ", "{Wednesday}, "]
-CASES = [str, str.upper, str.lower]
+CASES: list[Callable[[str], str]] = [str, str.upper, str.lower]
 
 # Two digits of a year are enough within one hundred of them.
 FIRST_DAY = datetime.date(1950, 1, 1)
@@ -131,8 +131,8 @@ def different_forms() -> list[Form]:
     """
     day = datetime.date(1954, 3, 2)
     forms = {}
-    for parts in itertools.product(PREFIXES, PATTERNS, CASES):
-        form = Form(*parts)
+    for prefix, pattern, case in itertools.product(PREFIXES, PATTERNS, CASES):
+        form = Form(prefix, pattern, case)
         forms[write(day, form)] = form
     return list(forms.values())
 
@@ -145,13 +145,13 @@ TRAINING_FORMS = [form for form in FORMS if form not in TEST_FORMS]
 
 def pick(options: Sequence[Any], generator: torch.Generator) -> Any:
     """Returns one of the options, each as likely as the others."""
-    return options[torch.randint(len(options), (), generator=generator)]
+    return options[int(torch.randint(len(options), (), generator=generator))]
 
 
 def misspell(name: str, generator: torch.Generator) -> str:
     """Returns a name with two letters swapped, one left out, or one doubled."""
     i = int(torch.randint(len(name) - 1, (), generator=generator))
-    a, b = name[i : i + 2]
+    a, b = name[i], name[i + 1]
     swapped = b + a
     left_out = b
     doubled = a + a + b

@@ -108,7 +108,7 @@ def train_bpe(text: str, d_vocab: int) -> list[tuple[int, int]]:
     words = [list(piece.encode()) for piece in pieces]
     counts = list(pieces.values())
 
-    pair_counts = Counter()
+    pair_counts: Counter[tuple[int, int]] = Counter()
     places = defaultdict(set)  # of a pair, the words that hold it
 
     def count_pairs(i: int, sign: int) -> None:
@@ -119,7 +119,7 @@ def train_bpe(text: str, d_vocab: int) -> list[tuple[int, int]]:
     for i in range(len(words)):
         count_pairs(i, 1)
 
-    merges = []
+    merges: list[tuple[int, int]] = []
     while len(merges) < d_vocab - 256 and pair_counts:
         n, pair = max((n, pair) for pair, n in pair_counts.items())
         if n < 1:
@@ -151,7 +151,7 @@ class BPETokenizer:
             self.add_merge(tuple(pair))  # JSON gives lists
         self.d_vocab = len(self.vocabulary)
 
-    def add_merge(self, pair: tuple[int, int]) -> None:
+    def add_merge(self, pair: tuple[int, ...]) -> None:
         """Adds the token that a pair becomes. Raises ValueError as the class does."""
         new = len(self.vocabulary)
         if len(pair) != 2 or not all(token in range(new) for token in pair):
@@ -162,13 +162,13 @@ class BPETokenizer:
         left, right = pair
         token = self.vocabulary[left] + self.vocabulary[right]
         self.vocabulary.append(token)
-        self.ranks.setdefault(pair, new)
+        self.ranks.setdefault((left, right), new)
 
         # tiktoken knows bytes and no pairs: only one pair may come to these.
         ids = self.apply_merges(token)
         if ids != [new]:
             raise ValueError(
-                f"merge {new - 256} is {pair}; its bytes {token} are {ids} by the"
+                f"merge {new - 256} is {pair}; its bytes {token!r} are {ids} by the"
                 " merges before it"
             )
 
@@ -204,7 +204,7 @@ class BPETokenizer:
             pairs = self.ranks.keys() & pairwise(ids)
             if not pairs:
                 return ids
-            pair = min(pairs, key=self.ranks.get)
+            pair = min(pairs, key=self.ranks.__getitem__)
             ids = merge(ids, pair, self.ranks[pair])
 
     def decode(self, tokens: Iterable[int]) -> str:

@@ -9,7 +9,7 @@ from torch import nn
 
 import companion
 from companion.pretrained.gguf import read_gguf
-from companion.pretrained.lora import wrap
+from companion.pretrained.lora import add_adapters
 from companion.pretrained.smollm2 import SMOLLM2, load_smollm2
 from companion.pretrained.talks import batch_of_talks, encode_talk
 
@@ -30,7 +30,7 @@ def tuning(rank: int = 8, n: int = 8) -> list[dict]:
     from peft import LoraConfig, get_peft_model
 
     model, tokenizer = load_smollm2()
-    wrap(model, rank=rank, alpha=2 * rank).train()
+    add_adapters(model, rank=rank, alpha=2 * rank).train()
     targets = ["q_proj", "v_proj", "up_proj", "down_proj"]
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets)
     in_peft = get_peft_model(llama(*read_gguf(SMOLLM2.path)), config).train()

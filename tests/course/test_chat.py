@@ -23,7 +23,7 @@ from companion.course import chat
 from companion.course.chat import SYSTEM, Talk, sampler
 from companion.decoding import sampling
 from companion.model import gpt, serving_caches
-from companion.pretrained.lora import adapters, save_adapter, wrap
+from companion.pretrained.lora import adapters, add_adapters, save_adapter
 from companion.pretrained.smollm2 import PublishedTokenizer, load_smollm2
 from companion.tensor_files import pack_tensors
 
@@ -325,7 +325,7 @@ def test_four_bits_leave_what_an_adapter_changes(monkeypatch, tmp_path):
     model, tokenizer = load_smollm2()
     tokens = torch.tensor([tokenizer.encode("What time is it now?")])
     before = model(tokens)
-    wrap(model, generator=torch.Generator().manual_seed(0))
+    add_adapters(model, generator=torch.Generator().manual_seed(0))
     for adapter in adapters(model).values():
         adapter.B.normal_(std=0.03, generator=torch.Generator().manual_seed(1))
     changed = model(tokens)

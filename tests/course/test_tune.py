@@ -21,7 +21,12 @@ from companion import GPT, GPTConfig
 from companion.course import chat, tune
 from companion.course.tune import Options, read_talks
 from companion.decoding.sampling import greedy
-from companion.pretrained.lora import load_adapter, merge, save_adapter, wrap
+from companion.pretrained.lora import (
+    add_adapters,
+    load_adapter,
+    merge_adapters,
+    save_adapter,
+)
 from companion.training.checkpoints import read_checkpoint
 
 CONFIG = GPTConfig(
@@ -95,7 +100,7 @@ def test_an_adapter_learns_the_answers_and_the_chat_gives_them(data, capsys, tmp
     }
 
     # What it has learned from, it says: as one model, and in a talk.
-    model = merge(load_adapter(adapter_of(data), tiny()))
+    model = merge_adapters(load_adapter(adapter_of(data), tiny()))
     talk = chat.Talk(model, byte_tokenizer(), greedy, 100, system=None)
     answers = []
     for question, _ in PAIRS:
@@ -235,7 +240,7 @@ def test_the_file_on_the_site_is_read():
 
 
 def test_the_chat_refuses_an_adapter_of_another_model_and_a_missing_one(data):
-    other = wrap(shaken(GPT(CONFIG), 0.15, seed=1))
+    other = add_adapters(shaken(GPT(CONFIG), 0.15, seed=1))
     save_adapter(adapter_of(data), other)
     with pytest.raises(SystemExit, match="error: .* was made for another model"):
         chat.main(["--adapter", str(adapter_of(data))])

@@ -18,11 +18,11 @@ from companion import GPT, GPTConfig, next_token_loss, save_checkpoint
 from companion.pretrained import lora
 from companion.pretrained.lora import (
     LoRALinear,
+    add_adapters,
     fingerprint,
     load_adapter,
-    merge,
+    merge_adapters,
     save_adapter,
-    wrap,
 )
 from companion.pretrained.quantized import (
     PackedLinear,
@@ -116,7 +116,7 @@ def test_ten_steps_lose_what_they_lose_in_peft():
     assert_close(gpt(TOKENS), expected, **rounding(n, expected))
 
     # The same four matrices of each block, rank 4, alpha 12.
-    wrap(gpt, rank=4, alpha=12, generator=seeded(1))
+    add_adapters(gpt, rank=4, alpha=12, generator=seeded(1))
     targets = ["q_proj", "v_proj", "up_proj", "down_proj"]
     config = peft.LoraConfig(r=4, lora_alpha=12, target_modules=targets)
     llama = peft.get_peft_model(llama, config)
@@ -168,12 +168,12 @@ def test_ten_steps_lose_what_they_lose_in_peft():
         for p, twin in pairs:
             twin.copy_(p)
     expected = llama.merge_and_unload()(TOKENS).logits
-    assert_close(merge(gpt)(TOKENS), expected, **rounding(n, expected))
+    assert_close(merge_adapters(gpt)(TOKENS), expected, **rounding(n, expected))
 
 
 def test_at_first_nothing_changes_and_then_only_the_adapters_learn():
     plain = base()
-    model = wrap(copy.deepcopy(plain), generator=seeded())
+    model = add_adapters(copy.deepcopy(plain), generator=seeded())
     assert torch.equal(model(TOKENS), plain(TOKENS))
 
     loss = next_token_loss(model(TOKENS[:, :-1]), TOKENS[:, 1:])
@@ -187,7 +187,7 @@ def test_at_first_nothing_changes_and_then_only_the_adapters_learn():
 
 def test_the_numbers_that_learn_are_those_of_the_ranks():
     """SmolLM2's are 1,474,560 at rank 8; here by the shapes."""
-    model = wrap(base(), rank=3)
+    model = add_adapters(base(), rank=3)
     shapes = [(64, 64), (64, 32), (64, 96), (96, 64)]  # in and out
     expected = 2 * sum(3 * (i + o) for i, o in shapes)
     n = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -203,11 +203,11 @@ def test_merged_a_model_computes_what_it_did_wrapped(names, bias):
     model = copy.deepcopy(plain)
     weights = [p.clone() for p in model.parameters()]
     parts = list(model.parameters())
-    learned(wrap(model, names, rank=5, alpha=3))
+    learned(add_adapters(model, names, rank=5, alpha=3))
     wrapped = model(TOKENS)
     assert (wrapped - plain(TOKENS)).abs().max() > 0.1
 
-    assert merge(model) is model
+    assert merge_adapters(model) is model
     assert_close(model(TOKENS), wrapped, **rounding(96, wrapped))
     assert not lora.adapters(model)
     assert model.state_dict().keys() == plain.state_dict().keys()
@@ -229,7 +229,7 @@ def test_an_adapter_has_its_own_scale_and_start():
 @pytest.mark.usefixtures("processor")
 def test_packed_a_wrapped_model_answers_and_can_not_be_trained():
     """Where there is no kernel, it is the model that it was."""
-    model = learned(wrap(base(d_hidden=128), rank=4))
+    model = learned(add_adapters(base(d_hidden=128), rank=4))
     before = model(TOKENS)
     prepacked = prepack(copy.deepcopy(model))
     assert_close(prepacked(TOKENS), before, **rounding(128, before))
@@ -244,7 +244,7 @@ def test_packed_a_wrapped_model_answers_and_can_not_be_trained():
             x = random(5, adapter.layer.in_features)
             change = adapter.alpha / adapter.rank * (x @ adapter.A.T @ adapter.B.T)
             assert_close(adapter(x), adapter.layer(x) + change)
-            for refused in (merge, wrap, save):
+            for refused in (merge_adapters, add_adapters, save):
                 with pytest.raises(ValueError, match="to decode|adapter already"):
                     refused(packed)
 
@@ -259,7 +259,7 @@ def path(tmp_path):
 
 
 def test_a_file_brings_the_same_model_back(path):
-    model = learned(wrap(base(), rank=3, alpha=5))
+    model = learned(add_adapters(base(), rank=3, alpha=5))
     save_adapter(path, model)
     again = load_adapter(path, base())
     assert torch.equal(again(TOKENS), model(TOKENS))
@@ -268,7 +268,7 @@ def test_a_file_brings_the_same_model_back(path):
 
 
 def test_an_adapter_of_another_base_is_refused_and_nothing_changes(path):
-    save_adapter(path, learned(wrap(base())))
+    save_adapter(path, learned(add_adapters(base())))
     others = [base(), base(tie_embeddings=False), base(n_layers=3)]
     others[0].blocks[1].feed_forward.to_gate.weight.data[3, 5] += 1e-6
     for other in others:
@@ -293,7 +293,7 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_the_same_weights_in_another_model_are_refused_by_what_differs(path, name):
-    save_adapter(path, learned(wrap(base(n_kv_heads=4))))
+    save_adapter(path, learned(add_adapters(base(n_kv_heads=4))))
     changes = {"n_kv_heads": 4, name: DIFFERENT[name]}
     if name == "n_heads":
         changes["n_kv_heads"] = 2  # so that the shapes are the same
@@ -304,7 +304,7 @@ def test_the_same_weights_in_another_model_are_refused_by_what_differs(path, nam
 
 def test_what_was_changed_after_the_making_and_an_encoder_are_refused(path):
     model = base()
-    save_adapter(path, learned(wrap(base())))
+    save_adapter(path, learned(add_adapters(base())))
     model.positions = type(model.positions)(16, 500)
     with pytest.raises(ValueError, match="positions.base is 10000 there and 500 here"):
         load_adapter(path, model)
@@ -314,7 +314,7 @@ def test_what_was_changed_after_the_making_and_an_encoder_are_refused(path):
 
 
 def test_what_changes_no_answer_is_the_same_model(path):
-    model = learned(wrap(base()))
+    model = learned(add_adapters(base()))
     save_adapter(path, model)
     again = load_adapter(path, base(engine="explicit", dropout=0.5, context_length=32))
     assert_close(again(TOKENS), model(TOKENS), atol=1e-5, rtol=1e-5)
@@ -322,13 +322,13 @@ def test_what_changes_no_answer_is_the_same_model(path):
 
 def test_the_same_weights_in_another_precision_are_the_same_model(path):
     """What comes out is what the model of that precision gives with the adapter."""
-    exact = learned(wrap(base()))
+    exact = learned(add_adapters(base()))
     save_adapter(path, exact)
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
         with pytest.raises(ValueError, match="whose weights differ"):
             load_adapter(path, shaken(GPT(CONFIG), 0.2, seed=1).to(dtype))
         model = load_adapter(path, base().to(dtype))
-        expected = learned(wrap(base().to(dtype)))
+        expected = learned(add_adapters(base().to(dtype)))
         for name, adapter in lora.adapters(expected).items():
             adapter.A.data.copy_(exact.get_submodule(name).A)
             adapter.B.data.copy_(exact.get_submodule(name).B)
@@ -339,7 +339,7 @@ def test_the_same_weights_in_another_precision_are_the_same_model(path):
         (torch.bfloat16, torch.float16),
         (torch.float16, torch.bfloat16),
     ):
-        save_adapter(path, learned(wrap(base().to(dtype))))
+        save_adapter(path, learned(add_adapters(base().to(dtype))))
         load_adapter(path, base())
         with pytest.raises(ValueError, match=f"{dtype}, with which those of {other}"):
             load_adapter(path, base().to(other))
@@ -352,12 +352,12 @@ def test_an_adapter_on_16_bits_learns_in_32(path, dtype, when):
     model = base()
     if when == "before":
         model.to(dtype)
-    wrap(model, generator=seeded())
+    add_adapters(model, generator=seeded())
     model.to(dtype)
     learning = {n: p for n, p in model.named_parameters() if p.requires_grad}
     assert {p.dtype for p in learning.values()} == {torch.float32}
     start = {name: p.detach().clone() for name, p in learning.items()}
-    original = wrap(base(), generator=seeded())
+    original = add_adapters(base(), generator=seeded())
     for name, p in original.named_parameters():
         assert not p.requires_grad or torch.equal(p, start[name])
 
@@ -381,13 +381,13 @@ def test_an_adapter_on_16_bits_learns_in_32(path, dtype, when):
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_merged_weight_is_the_sum_rounded_once(dtype, autocast):
-    model = learned(wrap(base().to(dtype), rank=3, alpha=5))
+    model = learned(add_adapters(base().to(dtype), rank=3, alpha=5))
     expected = {}
     for name, adapter in lora.adapters(model).items():
         change = 5 / 3 * adapter.B.double() @ adapter.A.double()
         expected[name] = adapter.layer.weight.double() + change
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        merge(model)
+        merge_adapters(model)
     for name, weight in expected.items():
         merged = model.get_submodule(name).weight
         assert merged.dtype == dtype
@@ -416,7 +416,7 @@ def test_files_that_are_no_adapters_are_refused(path):
     for metadata in (None, {"format": "pt"}, {"companion": "[" * 99_999}):
         path.write_bytes(safetensors.save({"x": torch.ones(2)}, metadata))
         check_refused(path)
-    save_adapter(path, learned(wrap(base())))
+    save_adapter(path, learned(add_adapters(base())))
     path.write_bytes(path.read_bytes()[:-100])
     check_refused(path)
     with pytest.raises(OSError):
@@ -424,7 +424,7 @@ def test_files_that_are_no_adapters_are_refused(path):
 
 
 def test_one_flipped_bit_is_seen_wherever_it_is(path):
-    save_adapter(path, learned(wrap(base(), rank=1)))
+    save_adapter(path, learned(add_adapters(base(), rank=1)))
     data = path.read_bytes()
     places = [*range(0, 2000, 7), *range(2000, len(data), 97), len(data) - 1]
     for place in places:
@@ -514,7 +514,7 @@ ODD = [  # how a file is changed, and what is said of it; its SHA-256 fits
 
 @pytest.mark.parametrize("changed, words", ODD)
 def test_what_a_file_says_is_looked_at(path, changed, words):
-    save_adapter(path, learned(wrap(base(), rank=3)))
+    save_adapter(path, learned(add_adapters(base(), rank=3)))
     tensors, about = unpack_tensors(path.read_bytes())
     changed(tensors, about)
     path.write_bytes(pack_tensors(tensors, about))
@@ -532,7 +532,7 @@ def save_as_0_1_0(path, model, **changes):
 
 
 def test_a_file_of_version_0_1_0_loads_if_it_is_sound(path):
-    model = learned(wrap(base(), rank=3, alpha=5))
+    model = learned(add_adapters(base(), rank=3, alpha=5))
     save_as_0_1_0(path, model)
     assert torch.equal(load_adapter(path, base())(TOKENS), model(TOKENS))
     with pytest.raises(ValueError, match="another model than this one, whose weights"):
@@ -542,7 +542,7 @@ def test_a_file_of_version_0_1_0_loads_if_it_is_sound(path):
         check_refused(path)
 
     # It had adapters of 16 bits, too.
-    half = learned(wrap(base().bfloat16(), rank=3, alpha=5))
+    half = learned(add_adapters(base().bfloat16(), rank=3, alpha=5))
     save_as_0_1_0(path, half)
     words = lora.read_words(path.read_bytes())
     tensors = {
@@ -567,10 +567,10 @@ def test_layers_of_other_classes_are_named_and_never_passed_over(path):
     model.blocks[1].attention.to_queries = Extended(64, 64)
     words = "blocks.1.attention.to_queries is no linear layer, but a Extended"
     with pytest.raises(ValueError, match=words):
-        wrap(model)
+        add_adapters(model)
     assert not lora.adapters(model)
     model.blocks[1].attention.to_queries = ExtendedAdapter(queries, 2, 4)
-    for call in (merge, lambda model: save_adapter(path, model)):
+    for call in (merge_adapters, lambda model: save_adapter(path, model)):
         with pytest.raises(ValueError, match="to_queries is a ExtendedAdapter"):
             call(model)
     with pytest.raises(ValueError, match="Extended can't have an adapter"):
@@ -596,11 +596,11 @@ def test_all_of_a_base_is_in_the_fingerprint():
     models = [of(), of(weight=torch.zeros(2)), other]
     models.append(of(**{"layer.weight": torch.zeros(2, 2)}))
     assert len({fingerprint(model) for model in models}) == 4
-    assert fingerprint(wrap(of(), ["layer"])) == fingerprint(of())
+    assert fingerprint(add_adapters(of(), ["layer"])) == fingerprint(of())
 
 
 def test_numbers_that_are_not_finite_are_not_saved(path):
-    model = learned(wrap(base()))
+    model = learned(add_adapters(base()))
     lora.adapters(model)[LAYER].B.data[3, 1] = math.nan
     with pytest.raises(ValueError, match=f"{LAYER}.B' has numbers that aren't finite"):
         save_adapter(path, model)
@@ -609,7 +609,7 @@ def test_numbers_that_are_not_finite_are_not_saved(path):
 
 @pytest.mark.skipif(not kernel_is_here(), reason="no 4-bit kernel")
 def test_beside_an_adapter_the_output_matrix_is_packed_in_8_bits():
-    model = pack_weights(wrap(base(tie_embeddings=False), ["unembedding"]))
+    model = pack_weights(add_adapters(base(tie_embeddings=False), ["unembedding"]))
     assert model.unembedding.layer.n_bits == 8
 
 
@@ -624,22 +624,22 @@ def test_what_can_not_be_wrapped_is_refused_with_the_reason():
     ):
         model = base()
         with pytest.raises(ValueError, match=words):
-            wrap(model, names)
+            add_adapters(model, names)
         assert all(p.requires_grad for p in model.parameters())
     with pytest.raises(ValueError, match="rank is 0"):
-        wrap(base(), rank=0)
+        add_adapters(base(), rank=0)
     for alpha in (-1, math.inf, math.nan):
         with pytest.raises(ValueError, match=f"alpha is {alpha}"):
-            wrap(base(), alpha=alpha)
+            add_adapters(base(), alpha=alpha)
     with pytest.raises(ValueError, match="has an adapter already"):
-        wrap(wrap(base()))
+        add_adapters(add_adapters(base()))
     with pytest.raises(ValueError, match="no adapter to save"):
         save_adapter("never written", base())
     laid_out = base()
     attention = laid_out.blocks[0].attention
     attention.to_output = PackedLinear(attention.to_output.weight)
     with pytest.raises(ValueError, match="laid out to decode"):
-        wrap(laid_out)
+        add_adapters(laid_out)
 
 
 # Talks.
@@ -719,5 +719,5 @@ def test_a_name_from_a_file_is_said_in_one_line_that_is_not_long():
 def test_of_processes_that_train_together_rank_0_writes(path, rank, monkeypatch):
     monkeypatch.setattr(lora, "is_joined", lambda: True)
     monkeypatch.setattr(lora.dist, "get_rank", lambda: rank)
-    save_adapter(path, learned(wrap(base())))
+    save_adapter(path, learned(add_adapters(base())))
     assert path.exists() == (rank == 0)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import companion
-from companion.pretrained.lora import wrap
+from companion.pretrained.lora import add_adapters
 from companion.pretrained.smollm2 import load_smollm2
 from companion.pretrained.talks import batch_of_talks, encode_talk
 
@@ -89,7 +89,9 @@ def run(variant: Variant) -> dict:
     if variant.random_base:
         drawn = torch.Generator().manual_seed(variant.seed)
         model = companion.GPT(model.config, drawn)
-    wrap(model, variant.names.split(), variant.rank, 2 * variant.rank, generator)
+    add_adapters(
+        model, variant.names.split(), variant.rank, 2 * variant.rank, generator
+    )
     learning = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(learning, lr=variant.rate, weight_decay=0)
 

@@ -245,7 +245,7 @@ def test_packed_and_unknown_layers_are_not_cut_but_named():
         (lambda: shard_attention(new_attention(), 2, 2), "rank is 2; .* at most 1"),
         (lambda: shard_blocks(laid_out), "blocks.0.attention.to_queries is a Prep"),
         (
-            lambda: shard_blocks(lora.wrap(GPT(SMALL))),
+            lambda: shard_blocks(lora.add_adapters(GPT(SMALL))),
             "blocks.0.attention.to_queries is a LoRALinear .* merge adapters",
         ),
         (lambda: shard_blocks(EncoderDecoder(SMALL)), "EncoderDecoder has no blocks"),
@@ -285,7 +285,7 @@ def check_cut_models(rank: int):
     with pytest.raises(ValueError, match="this rank's part of a layer"):
         save_checkpoint("never written", cut, AdamW(cut.parameters()), seeded())
     with pytest.raises(ValueError, match="this rank's part of a layer"):
-        lora.wrap(cut)
+        lora.add_adapters(cut)
 
     # Another text's features, of which both ranks' keys have a share.
     whole = shaken(new_attention())
@@ -300,7 +300,7 @@ def check_cut_models(rank: int):
 
 def check_averages(rank: int):
     """Of adapters, and of what learns only later."""
-    alone = lora.wrap(GPT(SMALL, seeded()), generator=seeded(1))
+    alone = lora.add_adapters(GPT(SMALL, seeded()), generator=seeded(1))
     many = copy.deepcopy(alone)
     average_gradients(many)
     for _ in range(2):
@@ -344,7 +344,7 @@ def check_swapped_weights():
 
 def check_sharded_adapters(rank: int, folder: Path):
     """What `shard` has parted is put together, or refused by name."""
-    whole = lora.wrap(shaken(GPT(SMALL)), rank=2, generator=seeded(1))
+    whole = lora.add_adapters(shaken(GPT(SMALL)), rank=2, generator=seeded(1))
     for adapter in lora.adapters(whole).values():
         adapter.B.data.normal_(0, 0.1, generator=seeded(2))
     parted = copy.deepcopy(whole)
@@ -359,9 +359,9 @@ def check_sharded_adapters(rank: int, folder: Path):
     plain = shaken(GPT(SMALL))
     shard(plain, 2)
     for call in (
-        lambda: lora.wrap(plain),
+        lambda: lora.add_adapters(plain),
         lambda: lora.load_adapter(folder / "0", plain),
-        lambda: lora.merge(parted),
+        lambda: lora.merge_adapters(parted),
         lambda: average_gradients(plain),
         lambda: shard_feed_forward(plain.blocks[0].feed_forward, 0, 2),
         lambda: prepack(plain),
