@@ -275,6 +275,14 @@ def same_program(one: str, other: str) -> bool:
         return lines[0] == lines[1]
 
 
+def is_untouched(cell) -> bool:
+    """Whether it is as it was given out, even if the teacher has mended it since."""
+    try:
+        return facts(cell)["checksum"] == utils.compute_checksum(cell)
+    except KeyError:
+        return False
+
+
 class Mend(NbGraderPreprocessor):
     """Names the cells of a hand-in that are missing, there twice, moved, or changed.
 
@@ -343,7 +351,8 @@ class Mend(NbGraderPreprocessor):
             i = nb.cells.index(kept)
             kept = nb.cells[i] = self.made(released, kept.source)
         if released.locked:
-            if not same_program(kept.source, HIDDEN.sub("", released.source)):
+            given = HIDDEN.sub("", released.source)
+            if not (is_untouched(kept) or same_program(kept.source, given)):
                 self.say(name, "was changed")
             kept.source = released.source
         kept.metadata["nbgrader"] = self.roles[name]
