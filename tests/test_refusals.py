@@ -290,6 +290,10 @@ BAD = {
         *decoding(lambda prompt, n_new: c.generate(GPT, [prompt], n_new)),
         (lambda: c.generate(GPT, TOKENS[:, :0], 2), "prompt"),
         (lambda: c.generate(GPT, [], 2), "prompts"),
+        (
+            lambda: c.generate(GPT, ONE, 2, cache=GPT.new_cache(), use_cache=False),
+            "a cache is passed in, and use_cache is False",
+        ),
         (lambda: c.generate(GPT, ONE, 2, end=-1), WHOLE),
         (lambda: c.generate(GPT, ONE, 2, end=11), "the vocabulary is 0 to 10"),
     ],

@@ -205,6 +205,8 @@ def generate(
     """
     check_whole(0, n_new=n_new)
     check_end(end, model.config.d_vocab)
+    if cache is not None and not use_cache:
+        raise ValueError("a cache is passed in, and use_cache is False: choose one")
 
     # Inference mode decodes a small model 6 to 10% faster than `no_grad`, but what is
     # made in it takes no part in a training: not for the cache of a caller, who may

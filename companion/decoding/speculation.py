@@ -71,9 +71,11 @@ def accept(
     draft = at_least_float32(draft_probabilities)
     target = at_least_float32(target_probabilities)
 
+    device = None if generator is None else generator.device
     for i, token in enumerate(draft_tokens):
         acceptance = target[i, token] / draft[i, token]
-        if torch.rand((), generator=generator) < acceptance:  # never where it is 0 / 0
+        drawn = torch.rand((), generator=generator, device=device)
+        if drawn < acceptance:  # never where it is 0 / 0
             continue
 
         # The first that is rejected is replaced by what was drafted too rarely.

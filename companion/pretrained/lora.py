@@ -435,8 +435,11 @@ def check_about(about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     is_known = isinstance(about["settings"], dict | None)
     if not isinstance(prints, str) or not prints or not is_known:
         raise ValueError("it doesn't say what it is for")
-    names = {f"{name}.{matrix}" for name in about["alphas"] for matrix in "AB"}
-    if not isinstance(about["alphas"], dict) or not names or names != tensors.keys():
+    alphas = about["alphas"]
+    if not isinstance(alphas, dict):
+        raise ValueError("its alphas have no names")
+    names = {f"{name}.{matrix}" for name in alphas for matrix in "AB"}
+    if not names or names != tensors.keys():
         raise ValueError("its tensors are others than it says")
 
 

@@ -158,14 +158,23 @@ class Muon(AdamW):
         for group in self.param_groups:
             group.setdefault("momentum", momentum)
             group.setdefault("muon", True)
-            if not group["muon"]:
-                continue
-            for p in group["params"]:
-                if p.dim() != 2:
-                    raise ValueError(
-                        f"Muon takes matrices, not {tuple(p.shape)}: put the others in"
-                        ' a group with "muon": False'
-                    )
+
+    def add_param_group(self, param_group: dict) -> None:
+        """Adds a group of parameters, now or later.
+
+        Raises ValueError for one that is not a matrix, and then adds nothing.
+        """
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        if not group.get("muon", True):
+            return
+        for p in group["params"]:
+            if p.dim() != 2:
+                self.param_groups.pop()
+                raise ValueError(
+                    f"Muon takes matrices, not {tuple(p.shape)}: put the others in a"
+                    ' group with "muon": False'
+                )
 
     def update(self, parameters: list[Tensor], group: dict) -> None:
         """Moves the parameters: by Muon, or by AdamW in a group that says so."""

@@ -65,7 +65,9 @@ class Resumable:
         self.notes: dict[str, Any] = {}
         self.rates = [group["lr"] for group in optimizer.param_groups]
         if path and path.exists():
-            metadata = load_checkpoint(path, kept, optimizer, generator, **settings)
+            metadata = load_checkpoint(
+                path, kept, optimizer, generator, **self.settings
+            )
             self.step = metadata.pop("step")
             for name in settings:
                 del metadata[name]
@@ -209,9 +211,11 @@ def unsaved(what: str, path: Path, error: OSError) -> OSError:
 
 def stamp(path: Path | None) -> tuple[int, int, int] | None:
     """Returns what changes when a file is written anew; None where there is no file."""
+    if path is None:
+        return None
     try:
         status = os.stat(path)
-    except (OSError, TypeError):
+    except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
 

@@ -203,7 +203,8 @@ def pass_at_k(n_right: Tensor, n_answers: int, k: int) -> Tensor:
     """Estimates how likely one of k answers is right, of n of which some were.
 
     From the number of right ones (...) among `n_answers`, without bias: 1 less the
-    share of the choices of k that hold none. Chen et al. 2021, eq. 1.
+    share of the choices of k that hold none. Raises ValueError for counts that no
+    `n_answers` can have. Chen et al. 2021, eq. 1.
     """
     check_whole(k=k)
     check_whole(k, n_answers=n_answers)

@@ -105,7 +105,7 @@ class Fork:
     def sample(self, logits, generator=None):
         return torch.tensor(self.draw(logits.softmax(-1).tolist()))
 
-    def rand(self, *shape, generator=None):
+    def rand(self, *shape, generator=None, device=None):
         return self
 
     def __lt__(self, x):

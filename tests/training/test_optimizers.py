@@ -314,3 +314,13 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(TypeError, match="learning_rate"):
         Muon([matrix], learning_rate=0.1)
     Muon([{"params": [vector], "muon": False}])
+
+
+def test_muon_takes_no_vector_later_either_and_goes_on_without_it():
+    matrix = nn.Parameter(torch.eye(3))
+    optimizer = Muon([matrix])
+    with pytest.raises(ValueError, match=r"matrices, not \(3,\)"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))]})
+    optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2, 2))]})
+    assert [len(group["params"]) for group in optimizer.param_groups] == [1, 1]
+    assert all(group["muon"] for group in optimizer.param_groups)
