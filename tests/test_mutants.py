@@ -47,9 +47,10 @@ def test_a_fault_is_noticed_and_the_module_stands_there_again(tmp_path, monkeypa
     (tmp_path / "tests" / "test_refusals.py").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    # This process has the true package; the forked ones import that of the folder.
-    for name in [name for name in sys.modules if name.split(".")[0] == "companion"]:
-        monkeypatch.delitem(sys.modules, name)
+    # This process has the true package and tests; the forked ones import the folder's.
+    for name in [*sys.modules]:
+        if name.split(".")[0] == "companion" or name.startswith("test_"):
+            monkeypatch.delitem(sys.modules, name)
 
     for sign, is_noticed in (("-", True), ("+", False), ("*", True), ("/", True)):
         fault = right.replace("+", sign)

@@ -740,7 +740,7 @@ WRONG = [
         lambda m, t: torch.stack(losses(m, windows(m, t))).mean().item(),
         "counts like a full one",
     ),
-    (checks.whole_split, full_windows_only, "are left out"),
+    (checks.whole_split, full_windows_only, "after the full windows is left out"),
     (checks.whole_split, lambda m, t: by_weights(m, t, 64), "stops with"),
     (
         checks.whole_split,

@@ -309,7 +309,7 @@ def test_a_shown_answer_is_over_with_any_special_token(monkeypatch, capsys):
     monkeypatch.setattr(tune, "generate", lambda *_, **__: torch.tensor(drawn))
     tuning = SimpleNamespace(model=tiny(), device="cpu")
     line = tune.Line(3, [("user", "Is it?"), ("assistant", "No.")])
-    tune.say_examples(tuning, tokenizer, [line])
+    tune.say_examples(tuning, tokenizer, [tune.HeldOut(line, {0})])
     assert "'Is it?' -> 'Yes.'\n" in capsys.readouterr().out
 
 

@@ -258,8 +258,8 @@ def whole_split() -> Exercise:
                 (x, y) for x, y in side_by_side(tokens, n) if len(y) == n
             ],
         ),
-        "the predictions after the last full window are left out, and where no window"
-        " is full that is all of them": full_windows_at_once,
+        "what comes after the full windows is left out, and where no window is full"
+        " that is all": full_windows_at_once,
         "this is the sum: divide by the number of predictions": partial(
             right, mean=summed
         ),
