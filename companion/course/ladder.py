@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 import torch
 from IPython.display import DisplayHandle
@@ -166,13 +166,16 @@ def stored() -> dict[str, dict]:
 def band(name: str) -> tuple[float, float]:
     """Returns between which losses a rung is as it was for other seeds.
 
-    A fourth seed falls outside of three others half the time, so their range is
-    widened on both sides. Three seeds say little of how far one rung scatters, all
-    rungs together say more: by the widest range of any rung.
+    A fourth seed falls outside of three others half the time, so their range is widened
+    on both sides by twice itself: of numbers that scatter normally 1 in 1,000 is
+    farther out. Three seeds may lie close by chance, so what is taken for a range is at
+    least the median of all rungs that depend on a seed.
     """
-    ranges = [max(each["nats"]) - min(each["nats"]) for each in stored().values()]
+    ranges = {k: max(v["nats"]) - min(v["nats"]) for k, v in stored().items()}
+    typical = median([width for width in ranges.values() if width > 0])
+    width = 2 * max(ranges[name], typical)
     nats = stored()[name]["nats"]
-    return min(nats) - max(ranges), max(nats) + max(ranges)
+    return min(nats) - width, max(nats) + width
 
 
 def within(rungs: dict[str, float]) -> bool:
