@@ -19,8 +19,9 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 NPM := mathjax@3.2.2 reveal.js@5.2.1
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-.PHONY: help lab test data notebooks browser train explore chat tune bench tables seeds fuzz \
-	kernels machine mutants assignment classroom guide site slides pages pictures links lock clean
+.PHONY: help lab test data notebooks browser train explore chat tune bench tables seeds ladder \
+	fuzz kernels machine mutants assignment classroom guide site slides pages pictures links lock \
+	clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -76,6 +77,9 @@ tables: ## write what `make bench` measured into docs/speed.md and the README
 
 seeds: data ## run the chapters with other seeds; N=3 seeds, ONE=05 for one chapter
 	$(PYTHON) tests/tools/seeds.py -n $(or $(N),3) $(ONE)
+
+ladder: data ## measure the ladder's rungs with three other seeds; ONE=03 for one chapter
+	$(PYTHON) tests/tools/ladder.py $(ONE)
 
 fuzz: data ## try random models, caches, cuts and interruptions for ten minutes
 	$(PYTHON) tests/tools/fuzz.py
