@@ -256,7 +256,8 @@ def graphs_kept(tree: ast.AST) -> list:
     for function in every(tree, ast.FunctionDef):
         for node in every(function, ast.Assign) if function.name in names else []:
             kept = any(isinstance(target, ast.Attribute) for target in node.targets)
-            if kept and last_name(node.value) not in ("detach", "item"):
+            # A pass may carry its cache, which is there to keep.
+            if kept and last_name(node.value) not in ("detach", "item", "cache"):
                 found.append(node)
     return found
 
