@@ -20,7 +20,8 @@ NPM := mathjax@3.2.2 reveal.js@5.2.1
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 .PHONY: help lab test data notebooks browser train explore chat tune bench tables seeds ladder \
-	fuzz kernels mutants assignment classroom guide site slides pages pictures links lock clean
+	fuzz kernels machine mutants assignment classroom guide site slides pages pictures links lock \
+	clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -85,6 +86,9 @@ fuzz: data ## try random models, caches, cuts and interruptions for ten minutes
 
 kernels: data ## run tests and notebooks as other processors do, in hours; ONE=avx2 for one
 	$(PYTHON) tests/tools/kernels.py -n 2 $(if $(ONE),--setting $(ONE))
+
+machine: data ## renew the course's own my_gpt.py from what the chapters keep
+	$(PYTHON) tests/tools/machine.py
 
 mutants: data ## put small faults into the package and see which no test notices
 	$(PYTHON) -m pip install --quiet --constraint requirements.lock --editable .[mutants]

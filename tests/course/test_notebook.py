@@ -11,13 +11,12 @@ import nbformat
 import pytest
 import torch
 from common import rounding
-from einops import rearrange
 from safetensors.torch import save_file
 from torch import nn
 
 import companion
 from companion import artifacts
-from companion.course import notebook, runs
+from companion.course import kept, notebook, runs
 
 
 def test_setup_seeds_both_and_styles_the_figures(monkeypatch):
@@ -216,18 +215,19 @@ CHAPTER = Path(__file__).parents[2] / "notebooks" / "05_training.ipynb"
 
 
 def training_chapter():
-    """Chapter 05's functions and classes, from its own cells; the last of each name."""
-    cells = nbformat.read(CHAPTER, as_version=4).cells
+    """Chapter 05's machine, and the functions of its own cells; the last of a name."""
+    names = {"torch": torch, "nn": nn, "companion": companion}
+    names |= vars(kept.run(kept.before(6, kept.read_sections(kept.COURSE))))
     body = []
-    for cell in cells:
-        if cell.cell_type == "code" and "solution" not in cell.metadata.get("tags", []):
+    for cell in nbformat.read(CHAPTER, as_version=4).cells:
+        tags = cell.metadata.get("tags", [])
+        code = cell.cell_type == "code" and not cell.source.startswith("%")
+        if code and "solution" not in tags:
             for node in ast.parse(cell.source).body:
-                named = isinstance(node, ast.ClassDef | ast.FunctionDef)
-                if named and re.match("(My|my_|new_start)", node.name):
-                    defaults = getattr(getattr(node, "args", None), "defaults", [])
-                    if not any(isinstance(x, ast.Name) for x in defaults):
+                named = isinstance(node, ast.FunctionDef)
+                if named and re.match("my_|new_start", node.name):
+                    if not any(isinstance(x, ast.Name) for x in node.args.defaults):
                         body.append(node)
-    names = {"torch": torch, "nn": nn, "companion": companion, "rearrange": rearrange}
     exec(compile(ast.Module(body, []), CHAPTER.name, "exec"), names)
     return names
 

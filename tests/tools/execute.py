@@ -3,11 +3,13 @@
 import ast
 import io
 import sys
+import tempfile
 import time
 import tokenize
 from pathlib import Path
 
 import nbformat
+from machine import set_apart
 from nbclient import NotebookClient
 from nbclient.output_widget import OutputWidget
 
@@ -83,5 +85,7 @@ def execute(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        execute(Path(name))
+    with tempfile.TemporaryDirectory() as folder:
+        set_apart(folder)
+        for name in sys.argv[1:]:
+            execute(Path(name))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import nbformat
 from execute import client
+from machine import set_apart
 
 from companion.artifacts import ARTIFACTS, CACHE
 
@@ -40,6 +41,7 @@ def cache_of_its_own() -> Iterator[None]:
             there.parent.mkdir(parents=True, exist_ok=True)
             there.write_bytes(artifact.path.read_bytes())
         os.environ["COMPANION_CACHE"] = folder
+        set_apart(folder)
         yield
 
 

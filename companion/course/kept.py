@@ -1,0 +1,375 @@
+"""The reader's machine: one file that the chapters write, import and change.
+
+`my_gpt.py` lies beside the notebooks and is the reader's own. A cell that begins with
+`%%keep` stands in it, under its chapter's heading. All these cells run as one module,
+in the order of the chapters. So a class may extend the one of the same name from an
+earlier chapter, and whatever builds it builds the newest.
+"""
+
+import ast
+import builtins
+import dis
+import itertools
+import linecache
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import CodeType, ModuleType
+
+import torch
+from IPython import get_ipython
+from torch import Tensor
+
+from ..files import write_atomically
+from ..model.gpt import GPT, GPTConfig
+
+HEAD = '''"""My GPT: begun in chapter 04, changed in 05, 07, 09 and 12."""
+
+import companion
+import torch
+from einops import rearrange
+from torch import nn
+'''
+HEADING = "# ======== chapter "  # and the number
+COURSE = Path(__file__).with_name("my_gpt.txt")  # what the chapters' own cells say
+Sections = dict[int, str]  # by chapter; what stands above all headings is 0
+numbers = itertools.count(1)
+
+
+def begin(chapter: int) -> None:
+    """Puts the machine as it is before a chapter into the module `my_gpt`.
+
+    Says in a line whose it is. From then on a cell that begins with `%%keep` runs in
+    the machine, is written into the reader's file, and gives the notebook its names.
+    """
+    machine = Machine(chapter, my_path())
+    if machine.said:
+        print(machine.said)
+    shell = get_ipython()
+    if shell is None:  # plain Python has no cells
+        return
+
+    def keep(line: str, cell: str) -> None:
+        """Runs the cell in my_gpt, keeps it in my_gpt.py, and hands over its names."""
+        shell.push(machine.keep(cell))
+
+    shell.register_magic_function(keep, "cell")
+
+
+class Machine:
+    """What a chapter begins with, and what its `%%keep` cells change.
+
+    It is the reader's, from the file at `path`; the course's stands in for chapters
+    that the file doesn't have, and for all of it where the file fails the comparison
+    with the package. `said` tells which.
+    """
+
+    def __init__(self, chapter: int, path: Path):
+        self.chapter = chapter
+        self.path = path
+        self.section = ""  # what was kept since the chapter began
+        course = before(chapter, read_sections(COURSE))
+        try:
+            mine = before(chapter, read_sections(path))
+            self.sections = course | mine
+            module = run(self.sections)
+            check(module, max(self.sections))
+            self.said = whose(path, [n for n in course if n not in mine], len(course))
+        except Exception as error:  # a reader's file may raise anything
+            self.sections = course
+            module = run(course)
+            reason = str(error)
+            if not isinstance(error, ValueError):
+                reason = f"{type(error).__name__}: {error}"
+            self.said = f"{path.name}: {reason}. It stays as it is; this chapter goes"
+            self.said += " on with the course's machine"
+        sys.modules["my_gpt"] = module
+
+    def keep(self, cell: str) -> dict[str, object]:
+        """Runs a cell in the machine and writes it into the file.
+
+        Returns what the machine defines, by name. A cell that fails changes nothing. If
+        the file can't be written, it says so, and the machine is this notebook's alone.
+        """
+        before_it = self.section
+        section = merged(before_it, cell)
+        module = run(self.sections | {self.chapter: section})
+        self.section = section
+        sys.modules["my_gpt"] = module
+        try:
+            with alone(self.path):
+                self.write(cell, before_it)
+        except OSError as error:
+            print(f"{self.path.name} can't be written ({error}): kept here alone")
+        return {
+            name: thing
+            for name, thing in vars(module).items()
+            if not name.startswith("__") and not isinstance(thing, ModuleType)
+        }
+
+    def write(self, cell: str, before_it: str) -> None:
+        """Puts a cell into the file. Where other text than `before_it` gives way, the
+        file is copied.
+        """
+        lost = False
+        try:
+            written = read_sections(self.path)
+        except ValueError:  # it's no text, or a heading has no number
+            written = {}
+            lost = True
+        old = written.get(self.chapter, "")
+        try:
+            section = merged(old, cell)
+            known = [*statements(before_it), *statements(section)]
+            lost = lost or any(
+                text not in [said for _, said in known] for _, text in statements(old)
+            )
+        except SyntaxError:  # a reader has left it half written
+            section = self.section
+            lost = True
+
+        if lost:
+            copy = unused(self.path)
+            shutil.copyfile(self.path, copy)
+            print(f"{self.path.name} has changed here; what it said is in {copy.name}")
+        text = as_text(self.sections | written | {self.chapter: section})
+        write_atomically(self.path, text.encode())
+
+
+def my_path() -> Path:
+    """Returns where the reader's file is, or would be: here, or as MY_GPT says."""
+    return Path(os.environ.get("MY_GPT", "my_gpt.py")).absolute()
+
+
+def read_sections(path: Path) -> Sections:
+    """Returns each chapter's part of such a file; of none, the head alone.
+
+    Raises ValueError for a file that is no text, or has a heading without a number.
+    """
+    if not path.exists():
+        return {0: HEAD}
+    head, *parts = path.read_text("utf-8").split(HEADING)
+    sections = {0: head}
+    for part in parts:
+        number, _, body = part.partition("\n")
+        if not number.strip().isdigit():
+            raise ValueError(f"{HEADING}{number} has no number")
+        sections[int(number)] = body.strip("\n")
+    return sections
+
+
+def as_text(sections: Sections) -> str:
+    """Returns the whole file, its chapters in order."""
+    text = sections[0].rstrip("\n") + "\n"
+    for chapter, body in sorted(sections.items())[1:]:
+        text += f"\n\n{HEADING}{chapter:02}\n\n\n{body}\n"
+    return text
+
+
+def before(chapter: int, sections: Sections) -> Sections:
+    """Returns the head and the sections of earlier chapters."""
+    return {n: text for n, text in sections.items() if n < chapter}
+
+
+def whose(path: Path, missing: list[int], n_chapters: int) -> str:
+    """Says whose machine it is, if the file lacks some of the course's chapters."""
+    if n_chapters == 1:  # nothing but the head
+        return ""
+    if not path.exists():
+        return f"there is no {path.name} yet: the course's machine stands in for yours"
+    if missing:
+        chapters = ", ".join(f"{n:02}" for n in missing)
+        return f"{path.name} has no chapter {chapters}: the course's stands in for it"
+    return f"{path.name}: the machine is yours"
+
+
+def run(sections: Sections) -> ModuleType:
+    """Runs the chapters in order. Returns the module `my_gpt`, with all their names.
+
+    Raises NameError for a name that a function uses and nothing defines, which Python
+    would notice only when it is called.
+    """
+    text = as_text(sections)
+    name = f"<my_gpt.py {next(numbers)}>"  # so that a traceback finds its own text
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    module = ModuleType("my_gpt")
+    module.__file__ = name
+    code = compile(text, name, "exec")
+    exec(code, vars(module))
+
+    for used in sorted(globals_used(code)):
+        if not hasattr(module, used) and not hasattr(builtins, used):
+            raise NameError(
+                f"{used} is used in my_gpt.py and nowhere defined there: begin the cell"
+                " that defines it with %%keep, too"
+            )
+    return module
+
+
+def globals_used(code: CodeType) -> set[str]:
+    """Returns the global names that a code and all within it look up."""
+    names = {x.argval for x in dis.get_instructions(code) if x.opname == "LOAD_GLOBAL"}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= globals_used(constant)
+    return names
+
+
+def merged(section: str, cell: str) -> str:
+    """Puts a cell's statements into a section: each in the place of what it redefines.
+
+    Raises SyntaxError where either is no Python.
+    """
+    kept = statements(section)
+    for names, text in statements(cell):
+        same = [i for i, (others, said) in enumerate(kept) if names & others]
+        if not names:
+            same = [i for i, (_, said) in enumerate(kept) if said == text]
+        for i in reversed(same[1:]):
+            del kept[i]
+        if same:
+            kept[same[0]] = names, text
+        else:
+            kept.append((names, text))
+    return "\n\n\n".join(text for _, text in kept)
+
+
+def statements(source: str) -> list[tuple[set[str], str]]:
+    """Cuts a section into its statements. Returns the names each defines, and its text.
+
+    Comments belong to the statement that follows them; those at the end define nothing.
+    """
+    lines = source.splitlines()
+    found: list[tuple[set[str], str]] = []
+    start = 0
+    for node in ast.parse(source).body:
+        if node.end_lineno == start:  # after a `;`: one with what stands before it
+            found[-1][0].update(names_defined(node))
+            continue
+        text = "\n".join(lines[start : node.end_lineno]).strip("\n")
+        found.append((names_defined(node), text))
+        start = node.end_lineno
+    rest = "\n".join(lines[start:]).strip("\n")
+    if rest.strip():
+        found.append((set(), rest))
+    return found
+
+
+def names_defined(node: ast.stmt) -> set[str]:
+    """Returns the names that a statement gives something to.
+
+    A class that extends the one of its name counts by its members: two cells of a
+    chapter may each give it other ones.
+    """
+    if isinstance(node, ast.ClassDef):
+        bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
+        if node.name not in bases:
+            return {node.name}
+        members = set().union(*map(names_defined, node.body))
+        return {f"{node.name}: {', '.join(sorted(members))}"}
+    if isinstance(node, ast.FunctionDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name for alias in node.names}
+    stored = (x for x in ast.walk(node) if isinstance(x, ast.Name))
+    return {x.id for x in stored if isinstance(x.ctx, ast.Store)}
+
+
+def unused(path: Path) -> Path:
+    """Returns a name beside it that no file has: my_gpt.1.py, my_gpt.2.py, …"""
+    copies = (path.with_suffix(f".{n}.py") for n in itertools.count(1))
+    return next(copy for copy in copies if not copy.exists())
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Within, no other kernel writes the file. One that died is waited for 5 s."""
+    lock = path.with_name(f"{path.name}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(100):
+        try:
+            lock.touch(exist_ok=False)
+            break
+        except FileExistsError:
+            time.sleep(0.05)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def config_after(chapter: int) -> GPTConfig:
+    """Returns a small configuration with all that the machine can after a chapter."""
+    config = GPTConfig(
+        d_vocab=11,
+        context_length=8,
+        d_model=24,
+        n_heads=4,
+        n_layers=2,
+        activation="gelu",
+        tie_embeddings=False,
+    )
+    if chapter >= 5:
+        config = replace(
+            config,
+            positions="rotary",
+            norm="rms",
+            activation="squared_relu",
+            bias=False,
+            qk_norm=True,
+        )
+    if chapter >= 9:
+        config = replace(config, n_kv_heads=2)
+    if chapter >= 12:
+        config = replace(
+            config,
+            feed_forward="gated",
+            activation="silu",
+            d_hidden=30,
+            qk_norm=False,
+            rotary_base=1000,
+            tie_embeddings=True,
+        )
+    return config
+
+
+@torch.no_grad()
+def check(machine: ModuleType, chapter: int) -> None:
+    """Holds the machine after `chapter` against the package's, with the same weights.
+
+    Raises ValueError where the logits differ, at once or in pieces with a cache.
+    """
+    if chapter < 4:  # there is none yet
+        return
+    generator = torch.Generator().manual_seed(0)
+    config = config_after(chapter)
+    with torch.random.fork_rng(devices=[]):  # the chapter's random numbers stay
+        package = GPT(config, generator).eval()
+        mine = machine.MyGPT(config).eval()
+    for parameter in package.parameters():
+        parameter.normal_(generator=generator)  # gains and biases, too
+    mine.load_state_dict(package.state_dict())
+
+    tokens = torch.randint(config.d_vocab, (2, 8), generator=generator)
+    expected = package(tokens)
+    agree(mine(tokens), expected, "its logits")
+    if chapter >= 7:
+        cache = machine.MyCache()
+        pieces = [mine(piece, cache) for piece in tokens.split([3, 1, 4], dim=1)]
+        agree(torch.cat(pieces, 1), expected, "its logits with a cache")
+
+
+def agree(logits: Tensor, expected: Tensor, what: str) -> None:
+    """Raises ValueError unless logits (b t v) are the package's, but for rounding."""
+    if logits.shape != expected.shape:
+        raise ValueError(f"{what} are {tuple(logits.shape)}, not {(*expected.shape,)}")
+    # Two orders of the same sums differ by some roundings of the largest logit.
+    bound = 1e-4 * expected.abs().max()
+    difference = (logits - expected).abs().max()
+    if not difference <= bound:
+        raise ValueError(f"{what} differ from the package's by up to {difference:.2g}")

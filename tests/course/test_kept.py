@@ -1,0 +1,267 @@
+"""The reader's machine: kept in any order, twice, by two at a time, and never lost."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+from machine import course_text
+
+from companion.course import kept
+
+COURSE = kept.read_sections(kept.COURSE)
+CHAPTERS = [n for n in COURSE if n]
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_GPT", str(tmp_path / "my_gpt.py"))
+    monkeypatch.delitem(sys.modules, "my_gpt", raising=False)
+    yield tmp_path / "my_gpt.py"
+    sys.modules.pop("my_gpt", None)
+
+
+def cells(chapter: int) -> list[str]:
+    """What a chapter keeps, a statement a cell."""
+    return [text for _, text in kept.statements(COURSE[chapter])]
+
+
+def visit(chapter: int, path) -> kept.Machine:
+    """Runs a chapter's kept cells, as a reader would."""
+    machine = kept.Machine(chapter, path)
+    for cell in cells(chapter):
+        machine.keep(cell)
+    return machine
+
+
+def files(path) -> list[str]:
+    return sorted(file.name for file in path.parent.iterdir())
+
+
+def test_the_course_s_own_copy_is_what_the_chapters_keep():
+    """Else `make machine` renews it."""
+    assert kept.COURSE.read_text("utf-8") == course_text()
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_after_each_chapter_it_gives_the_package_s_logits(chapter):
+    machine = kept.run(kept.before(chapter + 1, COURSE))
+    kept.check(machine, chapter)
+
+    class Wrong(machine.MyAttention):  # and one that is wrong is found
+        def attend(self, queries, *others):
+            return super().attend(1.01 * queries, *others)
+
+    machine.MyAttention = Wrong
+    with pytest.raises(ValueError, match="its logits differ"):
+        kept.check(machine, chapter)
+
+
+ORDERS = [CHAPTERS, CHAPTERS[::-1], CHAPTERS * 2, [*CHAPTERS, 4], [CHAPTERS[-1], 4]]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+def test_in_any_order_and_again_the_file_is_the_course_s(order, path, capsys):
+    for chapter in order:
+        visit(chapter, path)
+    if {*order} == {*CHAPTERS}:
+        assert path.read_text("utf-8") == kept.COURSE.read_text("utf-8")
+    assert files(path) == ["my_gpt.py"]
+    assert capsys.readouterr().out == ""
+
+
+def test_it_says_whose_the_machine_is(path):
+    assert kept.Machine(4, path).said == ""
+    assert "no my_gpt.py yet" in kept.Machine(5, path).said
+    visit(4, path)
+    assert kept.Machine(5, path).said == "my_gpt.py: the machine is yours"
+    assert "has no chapter 05" in kept.Machine(6, path).said
+
+
+def test_two_processes_at_once_lose_nothing(path):
+    """Each kernel keeps its chapter's cells, statement by statement."""
+    program = textwrap.dedent(
+        """
+        import sys
+        from companion.course import kept
+        chapter = int(sys.argv[1])
+        machine = kept.Machine(chapter, kept.my_path())
+        section = kept.read_sections(kept.COURSE)[chapter]
+        for _, text in kept.statements(section) * 3:
+            machine.keep(text)
+        """
+    )
+
+    def process(chapter):
+        command = [sys.executable, "-c", program, str(chapter)]
+        return subprocess.run(command, capture_output=True, text=True, env=os.environ)
+
+    with ThreadPoolExecutor() as pool:
+        for done in pool.map(process, CHAPTERS[:2]):
+            assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    two = {n: COURSE[n] for n in (0, *CHAPTERS[:2])}
+    assert kept.read_sections(path) == two and files(path) == ["my_gpt.py"]
+
+
+def test_a_cell_that_fails_changes_nothing(path):
+    machine = visit(4, path)
+    before = path.read_text("utf-8"), sys.modules["my_gpt"]
+    bad = {
+        "def f(:": SyntaxError,
+        "1 / 0": ZeroDivisionError,
+        "def new_norm(config):\n    return elsewhere(config)": NameError,
+    }
+    for cell, error in bad.items():
+        with pytest.raises(error):
+            machine.keep(cell)
+    with pytest.raises(NameError, match="elsewhere is used .* with %%keep, too"):
+        machine.keep("class MyNorm:\n    def f(self):\n        return elsewhere")
+    assert (path.read_text("utf-8"), sys.modules["my_gpt"]) == before
+    machine.keep("def mine():\n    return 1")
+    assert "elsewhere" not in path.read_text("utf-8")
+
+
+def test_what_is_built_by_its_name_is_the_newest(path):
+    machine = visit(4, path)
+    names = machine.keep("class MyAttention(MyAttention):\n    is_newest = True")
+    config = kept.config_after(4)
+    model = names["MyGPT"](config)
+    assert all(block.attention.is_newest for block in model.blocks)
+    assert names["MyGPT"].__module__ == "my_gpt" and "torch" not in names
+    assert sys.modules["my_gpt"].MyGPT is names["MyGPT"]
+
+
+def test_two_cells_of_a_chapter_may_extend_one_class(path):
+    machine = visit(4, path)
+    machine.keep("class MyAttention(MyAttention):\n    first = 1")
+    machine.keep("class MyAttention(MyAttention):\n    second = 2")
+    names = machine.keep("class MyAttention(MyAttention):\n    first = 3")
+    assert (names["MyAttention"].first, names["MyAttention"].second) == (3, 2)
+    assert path.read_text("utf-8").count("class MyAttention(MyAttention)") == 2
+
+
+EDIT = "def attend(self, queries, keys, values, now):"
+
+
+def test_a_reader_s_own_edit_is_used_and_kept(path, capsys):
+    visit(4, path)
+    edited = path.read_text("utf-8").replace(EDIT, f"{EDIT}\n        # mine")
+    edited = edited.replace("import torch\n", "import math\nimport torch\n")
+    edited += "\n\ndef of_my_own(x):\n    return math.exp(x)\n\n\n# a last word\n"
+    path.write_text(edited, "utf-8")
+
+    machine = kept.Machine(5, path)
+    assert machine.said.endswith("yours")
+    for cell in cells(5):
+        machine.keep(cell)
+    assert path.read_text("utf-8").startswith(edited)
+    assert sys.modules["my_gpt"].of_my_own(0) == 1
+
+    # The chapter's own cell, run again, says something else: the edit is copied first.
+    visit(4, path)
+    assert "# mine" not in path.read_text("utf-8")
+    assert "of_my_own" in path.read_text("utf-8")
+    assert "# mine" in path.with_name("my_gpt.1.py").read_text("utf-8")
+    assert files(path) == ["my_gpt.1.py", "my_gpt.py"]
+    assert capsys.readouterr().out.count("what it said is in my_gpt.1.py") == 1
+
+
+def test_a_cell_that_is_changed_and_run_again_makes_no_copies(path, capsys):
+    machine = visit(4, path)
+    for i in range(3):
+        machine.keep(f"def mine():\n    return {i}")
+    assert sys.modules["my_gpt"].mine() == 2
+    assert files(path) == ["my_gpt.py"] and capsys.readouterr().out == ""
+
+
+BROKEN = {
+    "result = self.attend": ("result = 2 * self.attend", "its logits differ"),
+    "def attend": ("def attend(", "SyntaxError"),
+    "import torch\n": ("import torch\nimport no_such\n", "ModuleNotFoundError"),
+    f"{kept.HEADING}04": (f"{kept.HEADING}four", "four has no number"),
+    "class MyGPT": ("class HerGPT", "MyGPT"),
+    "self.to_keys(x)": ("self.to_keyes(x)", "AttributeError"),
+}
+
+
+@pytest.mark.parametrize("right", BROKEN)
+def test_a_broken_file_is_named_left_alone_and_stood_in_for(right, path, capsys):
+    visit(4, path)
+    wrong, reason = BROKEN[right]
+    broken = path.read_text("utf-8").replace(right, wrong, 1)
+    path.write_text(broken, "utf-8")
+
+    machine = kept.Machine(5, path)
+    assert reason in machine.said and "course's machine" in machine.said
+    assert path.read_text("utf-8") == broken
+    for cell in cells(5):
+        machine.keep(cell)
+    kept.check(sys.modules["my_gpt"], 5)
+    visit(4, path)  # which mends it, and what it was isn't lost
+    told = [file.read_text("utf-8") for file in path.parent.iterdir()]
+    assert any(wrong in text for text in told)
+    capsys.readouterr()
+
+
+def test_bytes_that_are_no_text_are_copied(path, capsys):
+    path.write_bytes(b"\xff\xfe\x00")
+    assert "codec can't decode" in kept.Machine(5, path).said
+    visit(4, path)
+    assert path.with_name("my_gpt.1.py").read_bytes() == b"\xff\xfe\x00"
+    assert kept.Machine(5, path).said.endswith("yours")
+
+
+def test_where_it_cant_be_written_the_notebook_goes_on(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    machine = visit(4, tmp_path / "file" / "my_gpt.py")
+    assert "can't be written" in capsys.readouterr().out
+    kept.check(sys.modules["my_gpt"], 4)
+    assert machine.section == COURSE[4]
+
+
+def test_a_lock_that_somebody_has_left_is_waited_for(path, monkeypatch):
+    path.with_name("my_gpt.py.lock").touch()
+    monkeypatch.setattr(kept.time, "sleep", lambda seconds: None)
+    visit(4, path)
+    assert files(path) == ["my_gpt.py"]
+
+
+def test_the_chapter_s_random_numbers_stay(path):
+    visit(4, path)
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    kept.Machine(5, path)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_in_a_notebook_the_cell_magic_keeps(path, monkeypatch, capsys):
+    shell = InteractiveShell()
+    monkeypatch.setattr(kept, "get_ipython", lambda: shell)
+    kept.begin(chapter=4)
+    for cell in cells(4):
+        shell.run_cell(f"%%keep\n{cell}").raise_error()
+    config = "companion.GPTConfig(d_model=24, n_heads=4, n_layers=1, d_vocab=11)"
+    shell.run_cell(f"import companion\nmodel = MyGPT({config})").raise_error()
+    assert type(shell.user_ns["model"]).__module__ == "my_gpt"
+    assert path.exists()
+
+    kept.begin(chapter=5)
+    shell.run_cell("from my_gpt import MyGPT").raise_error()
+    assert capsys.readouterr().out == "my_gpt.py: the machine is yours\n"
+
+
+def test_the_file_is_a_module_by_itself(path):
+    """Somebody takes it along, without the course's own way to run it."""
+    for chapter in CHAPTERS:
+        visit(chapter, path)
+    program = "import my_gpt, companion; my_gpt.MyGPT(companion.GPTConfig(d_vocab=9,"
+    program += "d_model=8, n_heads=2, n_layers=1, n_kv_heads=2, d_hidden=8))"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["", *sys.path])}
+    subprocess.run(
+        [sys.executable, "-c", program], cwd=path.parent, env=environment, check=True
+    )

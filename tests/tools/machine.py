@@ -1,0 +1,45 @@
+"""Write the course's own copy of the machine from what the chapters keep."""
+
+import os
+import re
+from pathlib import Path
+
+import nbformat
+
+from companion.course import kept
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+MAGIC = "%%keep\n"
+
+
+def kept_cells(path: Path) -> list[str]:
+    """What a chapter keeps, cell by cell."""
+    cells = nbformat.read(path, as_version=4).cells
+    sources = [cell.source for cell in cells if cell.cell_type == "code"]
+    return [source.removeprefix(MAGIC) for source in sources if source[:7] == MAGIC]
+
+
+def course_text(folder: Path = NOTEBOOKS) -> str:
+    """The file as it is after all chapters."""
+    sections = {0: kept.HEAD}
+    for path in sorted(folder.glob("[0-9]*.ipynb")):
+        section = ""
+        for cell in kept_cells(path):
+            section = kept.merged(section, cell)
+        if section:
+            sections[int(re.match(r"\d+", path.name)[0])] = section
+    return kept.as_text(sections)
+
+
+def set_apart(folder: str) -> None:
+    """Lets notebooks keep their cells in a file of this folder, as if all had run.
+
+    So they say the same in any order, and touch nobody's own file.
+    """
+    path = Path(folder) / "my_gpt.py"
+    path.write_text(course_text(), "utf-8")
+    os.environ["MY_GPT"] = str(path)
+
+
+if __name__ == "__main__":
+    kept.COURSE.write_text(course_text(), "utf-8")
