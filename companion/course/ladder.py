@@ -179,24 +179,22 @@ def within(rungs: dict[str, float]) -> bool:
     """Says whether all of these rungs that have been stored lie within their bands."""
     for name in rungs.keys() & stored().keys():
         low, high = band(name)
-        if not low < rungs[name] < high:
+        if not low <= round(rungs[name], 4) <= high:  # as they are stored
             return False
     return True
 
 
 def draw(rungs: dict[str, float], title: str, says: str) -> None:
-    """Draws these rungs below the stored ones that come before them.
+    """Draws these rungs, and the stored ones that come before the last of them.
 
     The title states the finding. A black line in a bar spans the three seeds that are
     stored. `says` is what a model of the last rung writes.
     """
     known = stored()
-    before = []
-    for name in known:
-        if name in rungs:
-            break
-        before.append(name)
-    losses = {name: mean(known[name]["nats"]) for name in before} | rungs
+    names = [*known]
+    ends = [i + 1 for i, name in enumerate(names) if name in rungs]
+    shown = names[: max(ends, default=len(names))]
+    losses = {name: mean(known[name]["nats"]) for name in shown} | rungs
     labels = [
         f"{known[name]['chapter']} · {name}" if name in known else name
         for name in losses
