@@ -188,18 +188,16 @@ def within(rungs: dict[str, float]) -> bool:
 
 
 def draw(rungs: dict[str, float], title: str, says: str) -> None:
-    """Draws these rungs below the stored ones that come before them.
+    """Draws these rungs, and the stored ones that come before the last of them.
 
     The title states the finding. A black line in a bar spans the three seeds that are
     stored. `says` is what a model of the last rung writes.
     """
     known = stored()
-    before = []
-    for name in known:
-        if name in rungs:
-            break
-        before.append(name)
-    losses = {name: mean(known[name]["nats"]) for name in before} | rungs
+    names = [*known]
+    ends = [i + 1 for i, name in enumerate(names) if name in rungs]
+    shown = names[: max(ends, default=len(names))]
+    losses = {name: mean(known[name]["nats"]) for name in shown} | rungs
     labels = [
         f"{known[name]['chapter']} · {name}" if name in known else name
         for name in losses

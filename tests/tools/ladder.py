@@ -21,6 +21,8 @@ def measured(path, shift: int) -> dict[str, float]:
     """The rungs of a chapter where every seed is `shift` larger."""
     notebook = shifted(path, shift)
     cells = notebook.cells
+    for cell in cells:  # rungs that a chapter has stored, for want of time
+        cell.source = cell.source.replace("patient = False", "patient = True")
     last = max(i for i, cell in enumerate(cells) if "ladder.draw(" in cell.source)
     notebook.cells = [*cells[: last + 1], new_code_cell(READ)]
     client(notebook, allow_errors=True).execute(cwd=str(path.parent))
