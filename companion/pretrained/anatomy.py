@@ -588,7 +588,8 @@ def anatomy(config: dict[str, Any]) -> Anatomy:
             raise ValueError(
                 f"num_experts_per_tok is {n_experts_per_token} of {n_experts} experts"
             )
-        d_expert = size_of(config, "moe_intermediate_size", d_hidden)
+        key = "moe_intermediate_size"
+        d_expert = size_of(config, key) if key in family.further else d_hidden
         dense_layers = dense_layers_of(config, n_layers)
 
     windows = windows_of(config, n_layers)
