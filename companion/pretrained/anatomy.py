@@ -346,15 +346,17 @@ class Anatomy:
 
         is_held = family.norms != BOTH
         chapter = "05" if family.norms == BEFORE else None
-        found.append(Part(f"RMSNorm {family.norms} attention", chapter, is_held))
+        where = f"{family.norms} each half of a block"
+        found.append(Part(f"RMSNorm {where}", chapter, is_held))
         heads = f"{self.n_heads} heads of {self.d_head} features"
         fits_width = self.n_heads * self.d_head == self.d_model
         if not fits_width:
-            heads += f", together not d_model ({self.d_model})"
+            heads += f", together not d_model ({self.d_model:,})"
         found.append(Part(heads, "02", fits_width))
         if self.n_kv_heads < self.n_heads:
-            shared = f"{self.n_kv_heads} heads of keys and values"
-            found.append(Part(f"{shared}, shared by {self.n_heads}", "09"))
+            n_sharing = self.n_heads // self.n_kv_heads
+            text = f"keys and values shared by {n_sharing} heads each"
+            found.append(Part(text, "09"))
         if self.attention_bias:
             found.append(Part("biases in attention", "02"))
         if family.qk_norm:
@@ -503,7 +505,8 @@ def rotary_of(config: dict[str, Any]) -> tuple[float, list[str]]:
     if local is not None and not kinds:
         bases.append(local)
     if any(base != bases[0] for base in bases):
-        odd.append(f"rotary positions with bases {' and '.join(map(str, bases))}")
+        both = " and ".join(f"{base:,.0f}" for base in bases)
+        odd.append(f"rotary positions with bases {both}")
     return bases[0], odd
 
 

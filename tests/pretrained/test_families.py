@@ -1,6 +1,7 @@
 """Other families: counted, loaded and compared with transformers; what is refused."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from companion.pretrained.families import load_family
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
+ROOT = Path(__file__).parents[2]
 D_VOCAB = 96
 SIZES = {
     "vocab_size": D_VOCAB,
@@ -78,7 +80,11 @@ REFUSED = {
         {"sliding_window": 16},
         "windows of 16 tokens in 3 layers of 4",
     ),
-    "gemma": ("gemma3_text", {**HEADS, "sliding_window": 16}, "before and after"),
+    "gemma": (
+        "gemma3_text",
+        {**HEADS, "sliding_window": 16},
+        "before and after each half",
+    ),
     "gpt-oss": ("gpt_oss", {**HEADS, "num_local_experts": 4, **EXPERTS}, "a learned"),
     "experts": (
         "qwen3_moe",
@@ -278,6 +284,35 @@ def test_a_configuration_that_says_something_else_is_refused_by_its_key(
     rewrite(llama, **changes)
     with pytest.raises(ValueError, match=said):
         load_family(llama)
+
+
+PUBLISHED = {  # parameters, and those at work on a token, in billions: model cards
+    "SmolLM2-135M-Instruct": (0.135, None),
+    "Llama-3.2-1B": (1.24, None),
+    "gemma-3-1b-it": (1.0, None),
+    "OLMo-2-1124-7B": (7.3, None),
+    "Olmo-3-1025-7B": (7.3, None),
+    "Qwen3-8B": (8.2, None),
+    "gpt-oss-20b": (20.9, 3.6),
+    "Qwen3-30B-A3B": (30.5, None),
+}
+
+
+def test_the_site_models_have_the_parameters_of_their_cards():
+    paths = [*(ROOT / "docs" / "models").glob("*.json")]
+    names = set()
+    for path in paths:
+        config = read_config(path)
+        name = config["_name_or_path"].partition("/")[2]
+        total, active = PUBLISHED[name]
+        found = anatomy(config)
+        assert not found.unknown
+        assert found.n_parameters() / 1e9 == pytest.approx(total, rel=0.006)
+        if active is not None:
+            at_work = found.n_parameters(active=True) / 1e9
+            assert at_work == pytest.approx(active, rel=0.006)
+        names.add(name)
+    assert names == PUBLISHED.keys()
 
 
 def test_files_that_are_missing_or_cut_short_are_named(tmp_path):
