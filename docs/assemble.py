@@ -13,6 +13,7 @@ from chapters import PATHS, ROOT, cover
 
 from companion.course.explore import page
 from companion.course.notebook import trained
+from companion.pretrained.anatomy import anatomy, read_config
 from companion.text.shakespeare import tiny_shakespeare
 from companion.text.tokenizers import CharTokenizer
 
@@ -94,9 +95,52 @@ def contents() -> dict[str, bytes]:
     for name, text in docs.items():
         docs[name] = text.replace("](../", "](").replace("](docs/", "](")
     docs["index.md"] = GROUP.sub(lambda group: cards(*group.groups()), docs["index.md"])
+    docs["models.md"] = docs["models.md"].replace("MODELS", models())
     found = {name: text.encode() for name, text in (docs | reference()).items()}
     found |= {f"notebooks/{path.name}": path.read_bytes() for path in PATHS}
     return found | {f"pictures/{path.stem}.png": cover(path)[0] for path in PATHS}
+
+
+def models() -> str:
+    """A table of the models in docs/models/, and for each one its parts."""
+    chapters = {path.name[:2]: path.stem for path in PATHS}
+    found = []
+    for path in (ROOT / "docs" / "models").glob("*.json"):
+        config = read_config(path)
+        found.append((config["_name_or_path"], anatomy(config)))
+    found.sort(key=lambda pair: pair[1].n_parameters())
+
+    table = [
+        "| model | blocks × width | parameters | at work on a token | cache of its"
+        " whole context |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    sections = []
+    for name, model in found:
+        link = f"[{name.partition('/')[2]}](https://huggingface.co/{name})"
+        sizes = (
+            f"{model.n_layers} × {model.d_model:,}",
+            in_billions(model.n_parameters()),
+            in_billions(model.n_parameters(active=True)),
+            f"{model.cache_bytes(model.context_length) / 1e9:.2f} GB"
+            f" of {model.context_length:,} tokens",
+        )
+        table.append(f"| {link} | {' | '.join(sizes)} |")
+
+        lines = [f"## {name.partition('/')[2]}", ""]
+        for part in model.parts():
+            where = "no chapter has it"
+            if part.chapter is not None:
+                where = f"[{part.chapter}](notebooks/{chapters[part.chapter]}.ipynb)"
+            lines.append(f"- {part.what}: {where}")
+        lines += [f"- {thing}: no chapter has it" for thing in model.odd]
+        sections.append("\n".join(lines))
+    return "\n\n".join(["\n".join(table), *sections])
+
+
+def in_billions(n: int) -> str:
+    """A number of parameters, rounded: 0.135 billion, 20.9 billion."""
+    return f"{n / 1e9:.3g} billion"
 
 
 def explorable() -> str:
