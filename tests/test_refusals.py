@@ -157,10 +157,14 @@ BAD = {
     ],
     "SlidingWindowCache": [
         (lambda: c.SlidingWindowCache(0), WHOLE),
-        (lambda: c.SlidingWindowCache(4, -1), WHOLE),
         (lambda: cached(cached(c.SlidingWindowCache(4)), 1), "2 streams"),
     ],
     "Int8Cache": [(lambda: cached(c.Int8Cache(2)), "capacity (2)")],
+    "SinkCache": [
+        (lambda: c.SinkCache(0, 1), WHOLE),
+        (lambda: c.SinkCache(4, 0), WHOLE),
+        (lambda: cached(cached(c.SinkCache(4, 1)), 1), "2 streams"),
+    ],
     "RaggedCache": [
         (lambda: c.RaggedCache(4, 0), WHOLE),
         (lambda: cached(c.RaggedCache(8, 2), 1), "2 streams"),
