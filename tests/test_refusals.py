@@ -128,7 +128,7 @@ BAD = {
     ],
     "MultiHeadAttention.forward": refusing(
         lambda mask: LAYER(HEADS[:, 0], mask=mask),
-        ("padding", "the one name is 'causal'"),
+        ("causal", "'causal'; it must be bool, True = may attend"),
         (torch.ones(5, 5).int(), "must be bool, True = may attend"),
     ),
     "alibi": [(lambda: c.alibi(2, 5, 4), "5 queries need as many keys, there are 4")],
@@ -189,7 +189,7 @@ BAD = {
         (lambda: c.FeedForward(8, 0), WHOLE),
         (lambda: c.GatedFeedForward(8, activation="swish"), "not in ["),
     ],
-    "Block": [(lambda: c.Block(None, None, (1, 2, 3)), "3 norms")],
+    "Block": [(lambda: PAIR.decoder.blocks[0](random(2, 3, 8)), "needs one")],
     "GPTConfig": [
         (lambda: c.GPTConfig(n_layers=0), WHOLE),
         (lambda: c.GPTConfig(n_kv_heads=True), WHOLE),
