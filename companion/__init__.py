@@ -26,7 +26,7 @@ from .model.positions import deinterleave, interleave, relative_buckets
 from .model.positions import rotary, rotate, sinusoidal
 from .model.cache import Cache, ConcatenatingCache, Int8Cache, PreallocatedCache
 from .model.cache import quantize
-from .model.serving_caches import RaggedCache, SlidingWindowCache
+from .model.serving_caches import RaggedCache, SinkCache, SlidingWindowCache
 from .model.blocks import Block, FeedForward, GatedFeedForward, LayerNorm, PostNormBlock
 from .model.blocks import RMSNorm
 from .model.gpt import GPT, GPTConfig

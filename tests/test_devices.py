@@ -23,6 +23,7 @@ from companion import (
     Int8Cache,
     PreallocatedCache,
     RaggedCache,
+    SinkCache,
     SlidingWindowCache,
     beam_search,
     causal_mask,
@@ -46,7 +47,8 @@ CACHES = {
     "concatenating": ConcatenatingCache,
     "preallocated": lambda: PreallocatedCache(9),
     "ragged": lambda: RaggedCache(9, 2),
-    "window": lambda: SlidingWindowCache(3, 1),
+    "window": lambda: SlidingWindowCache(3),
+    "sinks": lambda: SinkCache(3, 1),
     "int8": lambda: Int8Cache(9),
 }
 # Every scheme of positions and every engine once, not each with each.

@@ -180,7 +180,7 @@ class TensorParallelAttention(TensorParallel):
         x: Tensor,
         context: Tensor | None = None,
         *,
-        mask: Tensor | str | None = None,
+        mask: Tensor | None = None,
         **options: Any,
     ) -> Tensor:
         """Computes the whole layer's output (b t c), with the layer's own options.
