@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     # What stops the run is noted until its words are said, however often it comes.
     patiently = nullcontext()
-    if Process.this().world == 1:
+    if Process.current().world == 1:
         patiently = deferred_interrupts(PATIENCE)
     with patiently:
         try:
@@ -69,11 +69,11 @@ def main(arguments: list[str] | None = None) -> None:
         except (ValueError, OSError, RuntimeError) as error:
             sys.exit(f"error: {str(error).strip().splitlines()[0]}")
         except KeyboardInterrupt as stop:
-            if Process.this().rank == 0:
+            if Process.current().rank == 0:
                 say(f"stopped: {str(stop) or explain_resuming(path)}")
             sys.exit(130)
 
-    if Process.this().rank == 0:
+    if Process.current().rank == 0:
         if not losses:
             say(f"already at step {recipe.n_steps} of {recipe.n_steps}")
         _, validation = shakespeare_tokens()

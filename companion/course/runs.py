@@ -75,7 +75,8 @@ class Run(Resumable):
     def batches(self) -> Iterator[tuple[Tensor, ...]]:
         """Gives this process's part, inputs and targets, of each batch that is left.
 
-        Seeds each step's dropout, so that a run that goes on draws the same.
+        Dropout draws from PyTorch's own generator, and takes no other: it is seeded by
+        the step, so that a run that goes on draws the same.
         """
         rank = self.process.rank
         world = self.process.world
@@ -155,7 +156,7 @@ def train_recipe(
     """
     # Check what can be checked before any work.
     path = None if path is None else Path(path)
-    process = Process.this(device)
+    process = Process.current(device)
     check_whole(batch_size=recipe.batch_size, n_steps=recipe.n_steps, every=every)
     check_whole(-(2**63), seed=seed)  # what a generator takes
     check_between(-(2**63), 2**64 - 1, seed=seed)
