@@ -7,8 +7,9 @@ One legend of axes, used by every shape and every `einops` pattern:
 
 These names are what chapters use. The rooms they come from: `companion.text`,
 `companion.model`, `companion.training`, `companion.decoding`, `companion.pretrained`,
-and `companion.course`, which holds what the course needs around them: figures, checks,
-whole runs. Importing the package changes nothing in the process.
+`companion.course`, which holds what the course needs around them: figures, checks,
+whole runs, and `companion.commands`, what is started in a terminal. Importing the
+package changes nothing in the process.
 """
 
 __version__ = "0.1.0"  # of the course, too: CHANGELOG.md

@@ -7,7 +7,7 @@ import sys
 from types import FrameType
 
 from . import artifacts
-from .course import explore, runs
+from .commands import explore, train
 
 
 def prepare_streams() -> None:
@@ -56,13 +56,13 @@ def run_command() -> None:
         signal.signal(signal.SIGTERM, stop)
 
     if command == "train":
-        runs.main(options)
+        train.main(options)
     elif command == "chat":
-        from .course import chat  # half a second more, for `gguf`
+        from .commands import chat  # half a second more, for `gguf`
 
         chat.main(options)
     elif command == "tune":
-        from .course import tune  # for the same reason
+        from .commands import tune  # for the same reason
 
         tune.main(options)
     elif command == "explore":

@@ -184,10 +184,10 @@ def test_noise_is_the_same_wherever_the_logits_lie():
 
 def test_each_process_of_a_machine_takes_its_own_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert Process.this().device == "cuda:0"
+    assert Process.current().device == "cuda:0"
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert Process.this() == Process("cuda:1", 3, 4)
-    assert Process.this("cuda").device == "cuda:1"
-    assert Process.this("cpu").device == "cpu"
+    assert Process.current() == Process("cuda:1", 3, 4)
+    assert Process.current("cuda").device == "cuda:1"
+    assert Process.current("cpu").device == "cpu"

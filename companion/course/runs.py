@@ -1,12 +1,6 @@
-"""Runs: whole trainings by a recipe, on one device or under torchrun.
+"""Runs: whole trainings by a recipe, on one device or under torchrun. Chapter 05."""
 
-`python -m companion train --recipe fast` is the command line. Chapter 05.
-"""
-
-import argparse
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +16,7 @@ from ..inputs import check_between, check_name, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import GPT
 from ..training.checkpoints import CheckpointError
-from ..training.loop import PATIENCE, check_trainable, evaluate, say
+from ..training.loop import PATIENCE, check_trainable
 from ..training.processes import Process, full_tensor, shard
 from ..training.resumable import Resumable, explain_resuming
 from .recipes import RECIPES, Recipe, shakespeare_tokens
@@ -81,7 +75,8 @@ class Run(Resumable):
     def batches(self) -> Iterator[tuple[Tensor, ...]]:
         """Gives this process's part, inputs and targets, of each batch that is left.
 
-        Seeds each step's dropout, so that a run that goes on draws the same.
+        Dropout draws from PyTorch's own generator, and takes no other: it is seeded by
+        the step, so that a run that goes on draws the same.
         """
         rank = self.process.rank
         world = self.process.world
@@ -161,7 +156,7 @@ def train_recipe(
     """
     # Check what can be checked before any work.
     path = None if path is None else Path(path)
-    process = Process.this(device)
+    process = Process.current(device)
     check_whole(batch_size=recipe.batch_size, n_steps=recipe.n_steps, every=every)
     check_whole(-(2**63), seed=seed)  # what a generator takes
     check_between(-(2**63), 2**64 - 1, seed=seed)
@@ -249,70 +244,3 @@ def trained(name: str = "fast") -> GPT:
         print(f"{reason}. Here a model is trained for this chapter alone.")
         model, _ = train_recipe(recipe, device="cpu")
     return model.eval()
-
-
-def parse_options(arguments: list[str] | None) -> argparse.Namespace:
-    """Reads the command line. Returns its options; ends the process if one is wrong."""
-    parser = argparse.ArgumentParser("companion train", description=main.__doc__)
-    parser.add_argument("--recipe", choices=RECIPES, default="fast")
-    parser.add_argument("--steps", type=int, help="instead of the recipe's number")
-    parser.add_argument("--device", choices=("cuda", "mps", "cpu"))
-    parser.add_argument(
-        "--bfloat16",
-        action=argparse.BooleanOptionalAction,
-        help="half precision, where the processor has it faster",
-    )
-    parser.add_argument("--checkpoint", type=Path, help="by default in the data cache")
-    parser.add_argument(
-        "--shard", action="store_true", help="under torchrun: parts of all parameters"
-    )
-    parser.add_argument(
-        "--compile", action="store_true", help="faster steps, if there is a compiler"
-    )
-    options = parser.parse_args(arguments)
-    if options.steps is not None and options.steps < 1:
-        parser.error(f"--steps is {options.steps}; it must be 1 or more")
-    return options
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Train a model on tiny Shakespeare, or go on where it was stopped."""
-    options = parse_options(arguments)
-    name = options.recipe
-    recipe = RECIPES[name]
-    if options.steps is not None:
-        recipe = replace(recipe, n_steps=options.steps)
-        name = f"{name}-{options.steps}"
-    path = options.checkpoint or CACHE / f"{name}.safetensors"
-
-    # What stops the run is noted until its words are said, however often it comes.
-    patiently = nullcontext()
-    if Process.this().world == 1:
-        patiently = deferred_interrupts(PATIENCE)
-    with patiently:
-        try:
-            model, losses = train_recipe(
-                recipe,
-                path,
-                device=options.device,
-                bfloat16=options.bfloat16,
-                sharded=options.shard,
-                compiled=options.compile,
-            )
-        except (ValueError, OSError, RuntimeError) as error:
-            sys.exit(f"error: {str(error).strip().splitlines()[0]}")
-        except KeyboardInterrupt as stop:
-            if Process.this().rank == 0:
-                say(f"stopped: {str(stop) or explain_resuming(path)}")
-            sys.exit(130)
-
-    if Process.this().rank == 0:
-        if not losses:
-            say(f"already at step {recipe.n_steps} of {recipe.n_steps}")
-        _, validation = shakespeare_tokens()
-        try:
-            loss = evaluate(model, validation)
-        except KeyboardInterrupt:
-            say(f"stopped: all {recipe.n_steps} steps are made, checkpoint in {path}")
-            sys.exit(130)
-        say(f"validation loss {loss:.4f}, checkpoint in {path}")

@@ -28,8 +28,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.testing import assert_close
 
 import companion as c
-from companion.course import chat
-from companion.course.chat import Talk
+from companion.commands import chat
+from companion.commands.chat import Talk
 from companion.decoding import sampling, serving
 from companion.model import cache, serving_caches
 from companion.model import gpt as gpt_module

@@ -154,10 +154,10 @@ def reply(talk: Talk, text: str) -> None:
     elif text.startswith("/"):
         print(HELP)
     elif text:
-        say(talk, text)
+        print_answer(talk, text)
 
 
-def say(talk: Talk, text: str) -> None:
+def print_answer(talk: Talk, text: str) -> None:
     """Prints the answer as it comes, until Ctrl-C."""
     try:
         answer = talk.answer(text)

@@ -476,7 +476,9 @@ def tune(
     # Look at all that can be wrong before the work.
     data = Path(data)
     adapter = Path(adapter)
-    process = Process.this(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    process = Process.current(
+        device or ("cuda" if torch.cuda.is_available() else "cpu")
+    )
     if process.world > 1:
         raise ValueError(
             f"{process.world} processes would write one adapter: start one, without"
