@@ -135,24 +135,27 @@ def train_recipe(
     sharded: bool = False,
     compiled: bool = False,
 ) -> tuple[GPT, list[float]]:
-    """Trains by `recipe`. Returns the model, and the losses in nats. Chapter 05.
+    """Trains a model by a recipe, or goes on with a training. Chapter 05.
 
-    The losses are those since the start, or since the checkpoint.
+    Returns the model, and the losses in nats since the start or the checkpoint. Gone on
+    with, a run ends the same to the bit on one machine. Under torchrun each process
+    takes its part of every batch.
 
-    A checkpoint is written to `path` after the first step, every `every` steps, at the
-    end, and on Ctrl-C; where there is one already, the run goes on from it, and ends
-    the same to the bit on one machine. `device` is "cuda", "mps" or "cpu", by default
-    the first there is. `bfloat16` is by default the recipe's, where the device has it
-    faster. `compiled`: the blocks go through `torch.compile`. Under torchrun each
-    process takes its part of every batch, and Ctrl-C keeps the last checkpoint;
-    `sharded`, it keeps only its part of weights, gradients and optimizer, too.
+    recipe: the model, its batches and its optimizer; `RECIPES` has the course's three.
+    path: of the checkpoint. If it is there, the run goes on from it.
+    device: "cuda", "mps" or "cpu"; by default the first there is.
+    bfloat16: products of 16 bits; by default the recipe's, where they are faster.
+    every: how many steps lie between two checkpoints; the first has one, and the last.
+    seed: of weights, batches and dropout.
+    quiet: without a progress bar.
+    sharded: a process keeps its part of weights, gradients and optimizer alone.
+    compiled: the blocks go through `torch.compile`.
 
-    Ctrl-C, however often it is pressed, lets the step that is under way end, and is
-    then, after saving, raised as KeyboardInterrupt, which says what there is to go on
-    from; so do SIGTERM and SIGHUP. What doesn't end is broken off by Ctrl-C half a
-    minute after the first. Before the first step, it raises CheckpointError for a
-    checkpoint that is damaged or of another recipe or seed, ValueError for a recipe
-    that a checkpoint can't name, and OSError for a path that can't be written.
+    Ctrl-C, SIGTERM and SIGHUP let the step end, save, and are raised as
+    KeyboardInterrupt, which says how to go on; half a minute later another Ctrl-C
+    breaks the step off. Raises ValueError for a recipe that can't be trained or named,
+    CheckpointError for a checkpoint that is damaged or of another run, and OSError for
+    a path that can't be written: all before the first step.
     """
     # Check what can be checked before any work.
     path = None if path is None else Path(path)
