@@ -11,7 +11,7 @@ and `companion.course`, which holds what the course needs around them: figures, 
 whole runs. Importing the package changes nothing in the process.
 """
 
-__version__ = "0.1.0"  # of the course, too: CHANGELOG.md
+__version__ = "0.2.0"  # of the course, too: CHANGELOG.md
 
 from .artifacts import CACHE
 from .text.shakespeare import batches, split, tiny_shakespeare
