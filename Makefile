@@ -80,8 +80,8 @@ seeds: data ## run the chapters with other seeds; N=3 seeds, ONE=05 for one chap
 fuzz: data ## try random models, caches, cuts and interruptions for ten minutes
 	$(PYTHON) tests/tools/fuzz.py
 
-kernels: data ## run tests and notebooks as other processors do, in hours; ONE=avx2 for one
-	$(PYTHON) tests/tools/kernels.py -n 2 $(if $(ONE),--setting $(ONE))
+kernels: data ## tests and notebooks as on other processors, in hours; ONE=avx2 ON=notebooks
+	$(PYTHON) tests/tools/kernels.py -n 2 $(if $(ONE),--setting $(ONE)) $(ON)
 
 mutants: data ## put small faults into the package and see which no test notices
 	$(PYTHON) -m pip install --quiet --constraint requirements.lock --editable .[mutants]
