@@ -18,12 +18,9 @@ from assignment import (
     is_solution,
     write_course,
 )
+from hand_ins import facts
 
 KEYS = {"schema_version", "grade_id", "grade", "solution", "locked", "task"}
-
-
-def facts(cell) -> dict:
-    return cell.metadata.get("nbgrader", {})
 
 
 def chapter(path) -> list[tuple[str, str]]:
