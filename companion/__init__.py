@@ -12,7 +12,7 @@ whole runs, and `companion.commands`, what is started in a terminal. Importing t
 package changes nothing in the process.
 """
 
-__version__ = "0.1.0"  # of the course, too: CHANGELOG.md
+__version__ = "0.2.0"  # of the course, too: CHANGELOG.md
 
 from .artifacts import CACHE
 from .text.shakespeare import batches, split, tiny_shakespeare

@@ -57,7 +57,7 @@ def test_every_part_follows_one_process():
 
 def fall_silent():
     process = Process.current("cpu")
-    with process.joined(10):
+    with process.joined(2):
         assert ring_all_reduce(torch.arange(3)).tolist() == [0, 2, 4]
         if process.rank == 1:
             time.sleep(600)
