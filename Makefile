@@ -24,7 +24,7 @@ READERS := $(foreach n,15 06 12 10 07 09,$(wildcard notebooks/$(n)_*.ipynb))
 ORDERED := $(wildcard notebooks/05_*.ipynb)
 ORDERED += $(filter-out $(ORDERED) $(READERS),$(NOTEBOOKS)) $(READERS)
 
-.PHONY: help lab test data notebooks browser train explore chat tune bench tables seeds fuzz \
+.PHONY: help lab test data notebooks browser train explore describe chat tune bench tables seeds fuzz \
 	kernels mutants assignment classroom guide site slides pages pictures links lock clean
 
 help: ## list the targets
@@ -64,6 +64,9 @@ train: data ## train for ten minutes, and go on where it was stopped
 
 explore: data ## see into your model of chapter 05 in a browser, in one file that works offline
 	@$(PYTHON) -m companion explore
+
+describe: $(VENV)/ready ## say what a published model is made of: make describe model=folder
+	@$(PYTHON) -m companion describe "$(model)"
 
 chat: data ## talk with the published model of chapter 12 in the terminal
 	@$(PYTHON) -m companion chat $(if $(adapter),--adapter "$(adapter)")

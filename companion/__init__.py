@@ -41,6 +41,7 @@ from .decoding.sampling import min_p, temperature, top_k, top_p
 from .decoding.beam_search import beam_search
 from .decoding.speculation import PromptLookup, speculate
 from .decoding.serving import Request, Server
+from .pretrained.families import load_family
 from .course.recipes import RECIPES, Recipe
 from .course.runs import train_recipe
 from .course.explore import explore

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from ..inputs import shown
@@ -79,15 +80,16 @@ class ScaledHeads(nn.Module):
         return F.rms_norm(parts, self.gain.shape, self.gain, self.eps).flatten(-2)
 
 
-def load_family(folder: Path | str) -> tuple[GPT, Any]:
+def load_family(folder: Path | str) -> tuple[GPT, Tokenizer | None]:
     """Loads a model from a folder of config.json and safetensors, and its tokenizer.
 
     Returns the model, to be used and not trained, and what the library `tokenizers`
     makes of tokenizer.json, or None where there is no such file. Nothing is read that
     could run code. `anatomy` says what the families are, and what can't be held.
-    Raises FileNotFoundError for what isn't there, ImportError where the library is
-    missing, and ValueError for a model that can't be held, a file that isn't whole, and
-    tensors that are missing, too many, or of another shape.
+    Chapter 12.
+    Raises FileNotFoundError for what isn't there, and ValueError for a model that can't
+    be held, a file that isn't whole, and tensors that are missing, too many, or of
+    another shape.
     """
     folder = Path(folder)
     found = anatomy(read_config(folder))
@@ -107,6 +109,7 @@ def load_family(folder: Path | str) -> tuple[GPT, Any]:
 
     # What there is no switch for.
     family = FAMILIES[found.family]
+    block: Any  # a ModuleList does not say of what class its modules are
     for i, block in enumerate(model.blocks):
         attention = block.attention
         if family.qk_norm is not None:
@@ -259,17 +262,14 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def read_tokenizer(folder: Path) -> Any:
+def read_tokenizer(folder: Path) -> Tokenizer | None:
     """Reads tokenizer.json by the library `tokenizers`. Returns None without the file.
 
-    Raises ImportError where the library is missing, ValueError for a file that isn't
-    whole.
+    Raises ValueError for a file that isn't whole.
     """
     path = folder / "tokenizer.json"
     if not path.is_file():
         return None
-    from tokenizers import Tokenizer  # not among the course's own packages
-
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises no narrower one

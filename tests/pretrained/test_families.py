@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import companion
+from companion.commands import describe as describe_command
 from companion.pretrained.anatomy import FAMILIES, anatomy, describe, read_config
 from companion.pretrained.families import load_family
 
@@ -365,3 +366,19 @@ def test_a_tokenizer_is_read_by_its_library(llama):
     (llama / "tokenizer.json").write_text("{}", "utf-8")
     with pytest.raises(ValueError, match="no whole tokenizer"):
         load_family(llama)
+
+
+def test_the_command_says_what_a_folder_holds_or_in_one_line_what_is_wrong(
+    llama, capsys
+):
+    describe_command.main([str(llama)])
+    assert "load_family can load it" in capsys.readouterr().out
+    (llama / "config.json").write_text("{", "utf-8")
+    for path in (
+        llama,
+        llama / "config.json",
+        llama / "none",
+        llama / "model.safetensors",
+    ):
+        with pytest.raises(SystemExit, match="^error: [^\n]+$"):
+            describe_command.main([str(path)])
