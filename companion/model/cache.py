@@ -172,24 +172,8 @@ def combine_masks(
     return table if allowed is None else allowed & table
 
 
-class NoCache(Cache):
-    """Keeps nothing: what a text goes through that is read at once. Chapter 07.
-
-    It never changes, so that one, NO_CACHE, serves all models.
-    """
-
-    def begin(self, n_streams: int, n_new: int, n_layers: int) -> None:
-        """Begins a pass, of any size."""
-
-    def append(self, layer: int, keys: Heads, values: Heads) -> tuple[Heads, Heads]:
-        """Returns the layer's keys and values (b h t d) as they are."""
-        return keys, values
-
-    def advance(self, n_new: int) -> None:
-        """Ends a pass: the next one, too, is the first."""
-
-
-NO_CACHE = NoCache()
+# Where a text stands that nothing comes before, this one says it; it stores nothing.
+NOTHING_BEFORE = Cache()
 
 
 class ConcatenatingCache(Cache):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..inputs import check_between, check_name, check_whole, fits, shown
 from .attention import ENGINES, MultiHeadAttention
 from .blocks import ACTIVATIONS, FEED_FORWARDS, NORMS, Block, Context, PostNormBlock
-from .cache import NO_CACHE, Cache, PreallocatedCache
+from .cache import NOTHING_BEFORE, Cache, PreallocatedCache
 from .positions import POSITIONS, Rope, turn_first
 from .scores import Heads
 
@@ -312,7 +312,6 @@ class GPT(nn.Module):
             raise ValueError("an encoder takes no cache: its tokens see later ones")
         if self.cross or context is not None:
             check_context(context, len(self.blocks) if self.cross else 0)
-        cache = NO_CACHE if cache is None else cache
 
         # Each token's vector. Only if that fails are the tokens looked at.
         try:
@@ -323,12 +322,16 @@ class GPT(nn.Module):
             raise  # something else failed
 
         # Where the tokens stand, what they may see, and by what they know their order.
-        cache.begin(n_streams, n_tokens, len(self.blocks))
-        place = cache.place(n_tokens, x.device, self.causal, mask)
+        if cache is not None:
+            cache.begin(n_streams, n_tokens, len(self.blocks))
+        before = NOTHING_BEFORE if cache is None else cache
+        place = before.place(n_tokens, x.device, self.causal, mask)
         x, rope, bias, turn = self.positions(x, place)
         if bias is not None:
             place = place.with_bias(bias)
-        append = cache.append if turn is None else partial(append_turned, cache, turn)
+        append = before.append
+        if turn is not None:
+            append = partial(append_turned, before, turn)
 
         # The blocks, one after the other.
         x = self.dropout(x)
@@ -339,7 +342,7 @@ class GPT(nn.Module):
                 mask=place.mask,
                 is_causal=place.is_causal,
                 rope=rope,
-                store=partial(append, i),
+                store=None if cache is None else partial(append, i),
             )
 
         # The logits: of every position, or of those that are asked for.
@@ -348,5 +351,6 @@ class GPT(nn.Module):
         logits = self.unembedding(self.norm(x))
 
         # The cursor moves last of all: a pass that fails changes nothing.
-        cache.advance(n_tokens)
+        if cache is not None:
+            cache.advance(n_tokens)
         return logits

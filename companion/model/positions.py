@@ -89,12 +89,8 @@ def rotary(positions: Tensor, d: int, base: float = 10_000) -> Rope:
     by base^(-2i / d) radians a position. Raises ValueError for an odd d.
     Su et al. 2021, eq. 34.
     """
-    return rope_at(positions, signed_frequencies(d, base))
-
-
-def rope_at(positions: Tensor, frequencies: Tensor) -> Rope:
-    """`rotary`, with the frequencies (d) of `signed_frequencies`."""
-    angles = positions[..., None] * frequencies.to(positions.device)
+    frequencies = signed_frequencies(d, base).to(positions.device)
+    angles = positions[..., None] * frequencies
     if angles.dim() == 3:
         angles = angles[:, None]  # the same for every head
     return angles.cos(), angles.sin()
@@ -292,8 +288,7 @@ class RotaryPositions(Positions):
         super().__init__()
         self.d_head = d_head
         self.base = base
-        # No buffer: they stay in float32 whatever the model's weights are in. Nor does
-        # a pass move them: one on `meta`, say, must not change the module.
+        # No buffer: they stay in float32 whatever the model's weights are in.
         self.frequencies = signed_frequencies(d_head, base)
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
@@ -302,11 +297,18 @@ class RotaryPositions(Positions):
         Keys are stored rotated. A sink that has moved on by n positions needs the
         rotation of position n once more: that is its turn.
         """
-        rope = rope_at(place.query_positions, self.frequencies)
+        # Moved for this pass alone: a pass on `meta`, say, must not change the module.
+        positions = place.query_positions
+        frequencies = self.frequencies.to(positions.device)
+
+        # As in `rotary`, with frequencies that were computed once.
+        angles = positions[..., None] * frequencies
+        if angles.dim() == 3:
+            angles = angles[:, None]  # the same for every head
         turn = None
         if place.moved is not None:
-            turn = rope_at(place.moved, self.frequencies)
-        return Positioned(x, rope=rope, turn=turn)
+            turn = rotary(place.moved, self.d_head, self.base)
+        return Positioned(x, rope=(angles.cos(), angles.sin()), turn=turn)
 
 
 class ALiBi(Positions):
