@@ -7,6 +7,7 @@ model, which is trained now where it is missing.
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 from chapters import PATHS, ROOT, cover
@@ -55,18 +56,15 @@ def cards(first: str, last: str) -> str:
     return text
 
 
-def modules() -> dict[str, tuple[str, str]]:
-    """Every module's first chapter and first line, in the order of the chapters.
-
-    What names no chapter serves all of them and comes first.
-    """
-    found = []
-    for path in (ROOT / "companion").rglob("[a-z]*.py"):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        words = ast.get_docstring(ast.parse(path.read_text("utf-8")))
-        chapter = re.search(r"chapters? (\d\d)", words, flags=re.I)
-        found.append((chapter[1] if chapter else "", name, words.partition("\n")[0]))
-    return {name: (chapter, line) for chapter, name, line in sorted(found)}
+def modules() -> dict[str, str]:
+    """Every module's first line, in the order of the rooms in pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    found = {}
+    for package in project["tool"]["setuptools"]["packages"]:
+        for path in sorted(ROOT.joinpath(*package.split(".")).glob("[a-z]*.py")):
+            words = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+            found[f"{package}.{path.stem}"] = words.partition("\n")[0]
+    return found
 
 
 def reference() -> dict[str, str]:
@@ -74,11 +72,11 @@ def reference() -> dict[str, str]:
     known = modules()
     checks = [name for name in known if ".course.checks." in name]
     listed = {name: words for name, words in known.items() if name not in checks}
-    listed["companion.course.checks"] = ("", "Checks for the exercises.")
+    listed["companion.course.checks"] = "Checks for the exercises."
     pages = {name: f"# {name}\n\n{MODULE.format(name=name)}" for name in listed}
     for name in checks:
         pages["companion.course.checks"] += f"\n## {name}\n\n{MODULE.format(name=name)}"
-    lines = [f"- [](reference/{name}.md): {line}" for name, (_, line) in listed.items()]
+    lines = [f"- [](reference/{name}.md): {line}" for name, line in listed.items()]
     tree = [f"reference/{name}" for name in listed]
     text = (ROOT / "docs" / "reference.md").read_text("utf-8")
     text = text.replace("MODULES", "\n".join(lines)).replace("TREE", "\n".join(tree))
