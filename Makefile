@@ -24,8 +24,9 @@ READERS := $(foreach n,15 06 12 10 07 09,$(wildcard notebooks/$(n)_*.ipynb))
 ORDERED := $(wildcard notebooks/05_*.ipynb)
 ORDERED += $(filter-out $(ORDERED) $(READERS),$(NOTEBOOKS)) $(READERS)
 
-.PHONY: help lab test data notebooks browser train explore describe chat tune bench tables seeds fuzz \
-	kernels mutants assignment classroom guide site slides pages pictures links lock clean
+.PHONY: help lab test data notebooks browser train explore describe chat tune bench tables \
+	seeds ladder fuzz kernels mutants assignment classroom guide site slides pages pictures \
+	links lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -84,6 +85,9 @@ tables: ## write what `make bench` measured into docs/speed.md and the README
 
 seeds: data ## run the chapters with other seeds; N=3 seeds, ONE=05 for one chapter
 	$(PYTHON) tests/tools/seeds.py -n $(or $(N),3) $(ONE)
+
+ladder: data ## measure the ladder's rungs with three other seeds; ONE=03 for one chapter
+	$(PYTHON) tests/tools/ladder.py $(ONE)
 
 fuzz: data ## try random models, caches, cuts and interruptions for ten minutes
 	$(PYTHON) tests/tools/fuzz.py

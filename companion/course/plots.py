@@ -106,8 +106,14 @@ def you_are_here(part: str) -> None:
             box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "linewidth": 0}
         axis.text(x, 0, label, ha="center", va="center", bbox=box, fontsize=13)
 
+    # What comes in goes past a part, too, and is added to what it found.
+    for start, end in ((3.75, 6.4), (6.75, 8.97)):
+        past = [start, start, end, end]
+        axis.plot(past, [0, 0.6, 0.6, 0], color="0.5", linewidth=1, zorder=0)
+        axis.text(end, 0, "+", ha="center", va="center", fontsize=15)
+
     # A frame around the block, which is repeated.
-    axis.add_patch(plt.Rectangle((3.9, -0.75), 5.05, 1.5, fill=False, linestyle=":"))
+    axis.add_patch(plt.Rectangle((3.6, -0.75), 5.6, 1.5, fill=False, linestyle=":"))
     axis.text(6.43, 0.82, "one block, of many in a row", ha="center", va="bottom")
     axis.set(xlim=(-0.5, 12.7), ylim=(-0.8, 1.25))
     axis.axis("off")
@@ -115,8 +121,9 @@ def you_are_here(part: str) -> None:
     finish(
         f"You are here: {part}",
         alt="The machine of chapter 04 in one row: tokens, embedding, positions, then a"
-        " block of norm, attention, norm and feed-forward, one of many in a row,"
-        f" then norm, output matrix, logits. One part is lit: {part}.",
+        " block of norm, attention, norm and feed-forward, one of many in a row, with"
+        " lines past both halves, then norm, output matrix, logits. One part is lit:"
+        f" {part}.",
     )
 
 
