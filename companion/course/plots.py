@@ -173,6 +173,20 @@ def plot_attention(
     axis.grid(False)
 
 
+def in_words(losses: Sequence[float]) -> str:
+    """Says where a curve of losses leads, in nats, as far as one digit shows it.
+
+    >>> in_words([4.2, 5.0, 3.1])
+    'falls from 4.2 to 3.1 nats'
+    """
+    first = losses[0]
+    last = losses[-1]
+    if f"{first:.1f}" == f"{last:.1f}":
+        return f"is {last:.1f} nats, as it was at first"
+    verb = "falls" if last < first else "rises"
+    return f"{verb} from {first:.1f} to {last:.1f} nats"
+
+
 class LiveCurve:
     """A progress bar over a loss curve, redrawn in place every `every` seconds.
 
@@ -208,11 +222,12 @@ class LiveCurve:
 
         axis.plot(self.losses, alpha=0.3)
         recent = [self.losses[max(0, i - 19) : i + 1] for i in range(n)]
-        axis.plot([sum(window) / len(window) for window in recent], color=COLORS[0])
+        smoothed = [sum(window) / len(window) for window in recent]
+        axis.plot(smoothed, color=COLORS[0])
         axis.set(xlim=(0, self.n_steps), xlabel="step", ylabel="loss (nats)")
         plt.close(figure)
 
-        alt = f"The loss falls from {self.losses[0]:.1f} nats: {report}"
+        alt = f"The loss {in_words(smoothed)}: {report}"
         metadata = {"image/png": {"alt": alt}}
         if self.handle:
             self.handle.update(figure, metadata=metadata)
