@@ -420,7 +420,7 @@ def flag_of(config: dict[str, Any], key: str) -> bool:
 
 def is_number(x: object) -> bool:
     """Returns whether x is a finite number, and no yes or no."""
-    return type(x) in (int, float) and math.isfinite(x)  # type: ignore[arg-type]
+    return isinstance(x, int | float) and type(x) is not bool and math.isfinite(x)
 
 
 def windows_of(config: dict[str, Any], n_layers: int) -> list[int | None]:

@@ -37,7 +37,7 @@ def send_to_next(x: Tensor, like: Tensor | None = None) -> Tensor:
     # To send without waiting, or all would wait for each other.
     sending = dist.isend(x.contiguous(), (rank + 1) % world)
     dist.recv(arrived, (rank - 1) % world)
-    assert sending is not None  # it is for a rank outside of the group
+    assert sending is not None  # None only where this rank is not in the group
     sending.wait()
     return arrived
 
