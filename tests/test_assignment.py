@@ -86,6 +86,13 @@ def test_an_assignment_uses_no_name_that_only_the_chapter_has(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
+def test_no_assignment_reads_or_writes_a_machine():
+    """Whose my_gpt.py lies beside a hand-in must not decide about its points."""
+    for path in NOTEBOOKS:
+        text = "\n".join(cell.source for cell in assignment(path).cells)
+        assert not re.search(r"my_gpt|kept\.begin|%%keep", text), path
+
+
 def test_settings_that_a_teacher_has_changed_stay_and_are_named(tmp_path):
     assert write_course(tmp_path) == []
     settings = tmp_path / "nbgrader_config.py"

@@ -152,6 +152,16 @@ def bank_of(chapter: str) -> list:
     return [new_markdown_cell(HOMEWORK, id="homework"), *cells] if cells else []
 
 
+def without_machine(source: str) -> str:
+    """A set-up without the reader's machine: no exercise needs it.
+
+    So no `my_gpt.py`, a student's or the grader's, is read or written by a hand-in.
+    """
+    lines = source.splitlines()
+    machine = ("kept.begin(", "from my_gpt import")
+    return "\n".join(line for line in lines if not line.startswith(machine))
+
+
 def assignment(path: Path, bank: bool = False):
     """The chapter's first code cell and its exercises, all that stands among them.
 
@@ -162,7 +172,9 @@ def assignment(path: Path, bank: bool = False):
     title = cells[0].source.splitlines()[0]
     made = [
         new_markdown_cell(HEAD.format(title=title, path=path), id="head"),
-        new_code_cell(set_up, id="set-up", metadata=nbgrader("set-up")),
+        new_code_cell(
+            without_machine(set_up), id="set-up", metadata=nbgrader("set-up")
+        ),
     ]
     begin = next(i for i, cell in enumerate(cells) if "**1. " in cell.source)
     end = max(i for i, cell in enumerate(cells) if is_solution(cell))
