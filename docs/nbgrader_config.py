@@ -4,9 +4,12 @@ A grade follows what was handed in. `grading/`, beside this file, says how: it t
 hand-in under its right name, mends it, runs it, and writes the page and `grades.csv`.
 """
 
+import os
 import sys
 from pathlib import Path
 
+# A hand-in that keeps a machine writes it beside itself, and never into the teacher's.
+os.environ.pop("MY_GPT", None)
 sys.path.insert(0, str(Path(__file__).parent))
 
 from grading.plugins import (  # noqa: E402

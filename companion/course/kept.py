@@ -81,7 +81,7 @@ class Machine:
             module = run(self.sections)
             check(module, max(self.sections))
             self.said = whose(path, [n for n in course if n not in mine], len(course))
-        except Exception as error:  # a reader's file may raise anything
+        except (Exception, SystemExit) as error:  # a reader's file may raise anything
             self.sections = course
             module = run(course)
             reason = str(error)

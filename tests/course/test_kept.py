@@ -184,6 +184,7 @@ BROKEN = {
     "import torch\n": ("import torch\nimport no_such\n", "ModuleNotFoundError"),
     f"{kept.HEADING}04": (f"{kept.HEADING}four", "four has no number"),
     "class MyGPT": ("class HerGPT", "MyGPT"),
+    "from torch import nn\n": ("from torch import nn\nexit(1)\n", "SystemExit"),
     "self.to_keys(x)": ("self.to_keyes(x)", "AttributeError"),
 }
 

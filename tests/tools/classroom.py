@@ -29,6 +29,7 @@ from assignment import (
 )
 from bank import BANK, questions
 from hand_ins import (
+    MACHINE,
     NAME,
     HandIn,
     answered,
@@ -38,6 +39,7 @@ from hand_ins import (
     named,
     read,
     solved,
+    with_machine,
 )
 from nbgrader.apps import NbGraderApp
 from nbgrader.apps.api import NbGraderAPI
@@ -187,9 +189,10 @@ def hand_out_and_in(api: NbGraderAPI, generate: str) -> None:
         hold_against_the_chapter(chapter)
         if chapter != BY_HAND:
             homework = tuple(x.name for x in HOMEWORK.get(chapter, []))
-            whole = answered(chapter, homework=homework)
+            whole = with_machine(answered(chapter, homework=homework))
             folder = Path("submitted", "solved", chapter)
-            HandIn({f"{chapter}.ipynb": whole}).write(folder)
+            files = {f"{chapter}.ipynb": whole, "my_gpt.py": MACHINE}
+            HandIn(files).write(folder)
 
 
 def grade_by_hand(autograde: str, feedback: str, export: str) -> None:
@@ -284,6 +287,9 @@ def grade(api: NbGraderAPI) -> None:
 
 def main() -> None:
     generate, autograde, feedback, export = COMMANDS
+    teachers = Path("my_gpt.py").absolute()
+    teachers.write_text("the teacher's")
+    os.environ["MY_GPT"] = str(teachers)
     write_course(Path(), bank=True)
     app = NbGraderApp()
     app.initialize([])
@@ -300,6 +306,7 @@ def main() -> None:
     hold_against_the_table(students)
     hand_in_again(autograde, feedback, export)
     mend_a_check(generate, autograde, export)
+    assert teachers.read_text() == "the teacher's"
     n_all = len(students) + len(CHAPTERS) - 1
     print(f"{n_all} submissions got the points that they deserve")
 
