@@ -10,7 +10,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from chapters import PATHS, ROOT, cover
+from chapters import PATHS, ROOT, cover, ladder
 
 from companion.course.explore import page
 from companion.course.notebook import trained
@@ -93,10 +93,14 @@ def contents() -> dict[str, bytes]:
     for name, text in docs.items():
         docs[name] = text.replace("](../", "](").replace("](docs/", "](")
     docs["index.md"] = GROUP.sub(lambda group: cards(*group.groups()), docs["index.md"])
+    rungs, alt = ladder()
+    image = f"![{' '.join(alt.split())}](pictures/ladder.png)"
+    docs["index.md"] = docs["index.md"].replace("LADDER", image)
     docs["models.md"] = docs["models.md"].replace("MODELS", models())
     found = {name: text.encode() for name, text in (docs | reference()).items()}
     found |= {f"notebooks/{path.name}": path.read_bytes() for path in PATHS}
-    return found | {f"pictures/{path.stem}.png": cover(path)[0] for path in PATHS}
+    found |= {f"pictures/{path.stem}.png": cover(path)[0] for path in PATHS}
+    return found | {"pictures/ladder.png": rungs}
 
 
 def models() -> str:

@@ -58,3 +58,11 @@ def cover(path: Path) -> tuple[bytes, str]:
     tagged = [c for c in cells if "cover" in c.metadata.get("tags", [])]
     picture = figures((tagged or cells)[0])[0]
     return base64.b64decode(picture.data["image/png"]), alternative(picture)
+
+
+def ladder() -> tuple[bytes, str]:
+    """The last of the chapters' ladders, which has all its rungs, and its words."""
+    cells = [c for path in PATHS for c in nbformat.read(path, as_version=4).cells]
+    pictures = [picture for cell in cells for picture in figures(cell)]
+    found = [p for p in pictures if alternative(p).startswith("The ladder:")]
+    return base64.b64decode(found[-1].data["image/png"]), alternative(found[-1])

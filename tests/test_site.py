@@ -41,3 +41,10 @@ def test_the_first_page_has_every_chapter_once_in_four_groups():
     found = re.findall(r"^  \[\d\d · .+\]\(notebooks/(\w+)\.ipynb\)$", page, re.M)
     assert found == [path.stem for path in PATHS]
     assert page.count("{.chapters}\n- ") == 4 and "CHAPTERS" not in page
+
+
+def test_the_first_page_has_the_whole_ladder():
+    found = assemble.contents()
+    page = found["index.md"].decode()
+    (alt,) = re.findall(r"^!\[(.+)\]\(pictures/ladder\.png\)$", page, re.M)
+    assert "a counter beside it" in alt and found["pictures/ladder.png"][1:4] == b"PNG"

@@ -163,6 +163,11 @@ def stored() -> dict[str, dict]:
     return json.loads(STORED.read_text("utf-8"))
 
 
+def measured(name: str) -> float:
+    """Returns the mean of a stored rung's seeds, in nats a character."""
+    return mean(stored()[name]["nats"])
+
+
 def band(name: str) -> tuple[float, float]:
     """Returns between which losses a rung is as it was for other seeds.
 
@@ -197,7 +202,7 @@ def draw(rungs: dict[str, float], title: str, says: str) -> None:
     names = [*known]
     ends = [i + 1 for i, name in enumerate(names) if name in rungs]
     shown = names[: max(ends, default=len(names))]
-    losses = {name: mean(known[name]["nats"]) for name in shown} | rungs
+    losses = {name: measured(name) for name in shown} | rungs
     labels = [
         f"{known[name]['chapter']} · {name}" if name in known else name
         for name in losses

@@ -8,6 +8,7 @@ import pytest
 import torch
 from common import seeded
 from test_notebooks import CODE
+from test_project import TOLD
 
 import companion
 from companion.course import ladder, plots
@@ -167,6 +168,18 @@ def test_every_rung_of_a_chapter_is_stored_and_within_its_band(chapter):
     assert [*seen] == of_chapter and ladder.within(seen)
     drawn = [cell.source for cell in CODE[stem] if "ladder.draw(" in cell.source]
     assert drawn and all("assert ladder.within(rungs)" in source for source in drawn)
+
+
+def test_the_readme_has_every_rung_as_it_is_stored():
+    readme = TOLD["README.md"]
+    rows = re.findall(r"^(\d\d) (.+?) +(\d\.\d\d) (█+)$", readme, re.M)
+    stored = ladder.stored()
+    means = [sum(each["nats"]) / 3 for each in stored.values()]
+    chapters = [each["chapter"] for each in stored.values()]
+    told = [f"{loss:.2f}" for loss in means]
+    assert [row[:3] for row in rows] == [*zip(chapters, stored, told, strict=True)]
+    # A block is an eighth of a nat.
+    assert [len(row[3]) / 8 for row in rows] == pytest.approx(means, abs=1 / 15)
 
 
 def test_three_seeds_are_stored_of_each_rung_in_the_chapters_order():

@@ -1,11 +1,14 @@
 """Measure the ladder: `python tests/tools/ladder.py [CHAPTER ...]`.
 
 Runs chapters 00 to 05, or those whose names begin as given, with three other seeds, as
-far as their rungs, and stores these in the package's data in place of theirs.
+far as their rungs, and stores these in the package's data in place of theirs. The
+README's ladder is drawn anew.
 """
 
 import json
+import re
 import sys
+from pathlib import Path
 
 from execute import client
 from nbformat.v4 import new_code_cell
@@ -15,6 +18,8 @@ from companion.course import ladder
 
 SHIFTS = 100, 200, 300
 READ = "import json\nprint(json.dumps(rungs))"
+README = Path(__file__).parents[2] / "README.md"
+FIGURE = re.compile(r"(?<=<!-- ladder -->\n).*?(?=<!-- /ladder -->)", re.S)
 
 
 def measured(path, shift: int) -> dict[str, float]:
@@ -27,6 +32,17 @@ def measured(path, shift: int) -> dict[str, float]:
     notebook.cells = [*cells[: last + 1], new_code_cell(READ)]
     client(notebook, allow_errors=True).execute(cwd=str(path.parent))
     return json.loads(notebook.cells[-1].outputs[0].text)
+
+
+def drawn(text: str) -> str:
+    """The README with the stored rungs: a row each, eight blocks a nat."""
+    rows = ["```text"]
+    for name, rung in ladder.stored().items():
+        loss = ladder.measured(name)
+        bar = "█" * round(8 * loss)
+        rows.append(f"{rung['chapter']} {name:20} {loss:.2f} {bar}")
+    figure = "\n".join([*rows, "```\n"])
+    return FIGURE.sub(lambda _: figure, text)
 
 
 def main() -> None:
@@ -45,6 +61,7 @@ def main() -> None:
                 print(chapter, name, *nats, flush=True)
             known = dict(sorted(known.items(), key=lambda each: each[1]["chapter"]))
             ladder.STORED.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
+    README.write_text(drawn(README.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":
