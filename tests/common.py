@@ -25,6 +25,7 @@ from companion.pretrained.quantized import kernel_is_here, pack_weights
 from companion.pretrained.smollm2 import PublishedTokenizer
 from companion.text.tokenizers import printable_bytes
 from companion.training.checkpoints import read_checkpoint
+from companion.training.processes import torchrun_command
 
 # Python and PyTorch are started once, and not for each process.
 FORK = "forkserver" in multiprocessing.get_all_start_methods()
@@ -234,10 +235,8 @@ def without_network() -> list[str]:
 
 def torchrun(n: int, *words: str, limit: float = 150) -> subprocess.CompletedProcess:
     """Run a module or a script in n processes, and not longer than `limit` seconds."""
-    from companion.course.notebook import launcher  # a second, for matplotlib
-
     return subprocess.run(
-        [*without_network(), *launcher(n), *words],
+        [*without_network(), *torchrun_command(n), *words],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -47,7 +47,9 @@ def run_demo():
     """Each part beside one process; one head of four is left to each."""
     process = Process.current("cpu")
     with process.joined():
-        assert parallel_demo.check(process.rank, process.world) == 1
+        lines = [*parallel_demo.compare(process.rank, process.world)]
+    assert len(lines) == 5
+    assert "with 1 of 4 heads" in lines[3]
 
 
 def test_every_part_follows_one_process():
