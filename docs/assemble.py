@@ -12,8 +12,8 @@ from pathlib import Path
 
 from chapters import PATHS, ROOT, cover
 
-from companion.course.explore import page
-from companion.course.notebook import trained
+from companion.course.explore.building import page
+from companion.course.runs import trained
 from companion.pretrained.anatomy import anatomy, read_config
 from companion.text.shakespeare import tiny_shakespeare
 from companion.text.tokenizers import CharTokenizer

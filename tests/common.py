@@ -155,8 +155,11 @@ def count_steps() -> Iterator[list[int]]:
 
 
 def step_in(path: Path) -> int:
-    """The step of a checkpoint."""
-    return read_checkpoint(path)[1]["metadata"]["step"]
+    """The step of a checkpoint; 0 where there is none."""
+    if not path.exists():
+        return 0
+    _, about = read_checkpoint(path)
+    return about["metadata"]["step"]
 
 
 def llama(header: dict, tensors: dict[str, Tensor]):

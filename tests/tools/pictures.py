@@ -8,7 +8,7 @@ from browser import ROOT, chromium
 from PIL import Image
 
 from companion import CharTokenizer, explore
-from companion.course.notebook import trained
+from companion.course.runs import trained
 from companion.text.shakespeare import tiny_shakespeare
 
 # The text, the next token, and beside them every head; the rest is left out.
