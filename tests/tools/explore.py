@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from browser import chromium
+from chromium import chromium
 from torch import Tensor
 from visit import accessible, reported, visitor
 
