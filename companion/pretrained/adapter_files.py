@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..device import is_joined
 from ..files import resolve_target, write_atomically
 from ..inputs import shown
+from ..model.blocks import replace_layer
 from ..tensor_files import UNREADABLE, pack_tensors, read_words, unpack_tensors
 from ..training.checkpoints import to_json
 from ..training.processes import check_gathered, full_tensor
@@ -24,7 +25,6 @@ from .lora import (
     check_plain,
     linear_layer,
     quoted,
-    replace_layer,
 )
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..device import at_least_float32
 from ..inputs import check_between, check_whole
-from ..model.blocks import is_plain_linear
+from ..model.blocks import is_plain_linear, replace_layer
 from ..training.processes import check_gathered, check_not_sharded
 
 # The layers that learn by default: those of the chapter.
@@ -92,12 +92,6 @@ def adapters(model: nn.Module) -> dict[str, LoRALinear]:
         if isinstance(part, LoRALinear):
             layers[name] = part
     return layers
-
-
-def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
-    """Puts a layer in the place of the one that a model has under this name."""
-    parent, _, own_name = name.rpartition(".")
-    setattr(model.get_submodule(parent), own_name, layer)
 
 
 def check_plain(model: nn.Module) -> None:
