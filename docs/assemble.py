@@ -12,9 +12,9 @@ from pathlib import Path
 
 from chapters import PATHS, ROOT, cover, ladder
 
-from companion.course.explore import page
-from companion.course.notebook import trained
-from companion.pretrained.anatomy import anatomy, read_config
+from companion.course.explore.building import page
+from companion.course.runs import trained
+from companion.pretrained.config_json import anatomy, read_config
 from companion.text.shakespeare import tiny_shakespeare
 from companion.text.tokenizers import CharTokenizer
 
@@ -135,7 +135,7 @@ def models() -> str:
             if part.chapter is not None:
                 where = f"[{part.chapter}](notebooks/{chapters[part.chapter]}.ipynb)"
             lines.append(f"- {part.what}: {where}")
-        lines += [f"- {thing}: no chapter has it" for thing in model.odd]
+        lines += [f"- {thing}: no chapter has it" for thing in model.unsupported]
         sections.append("\n".join(lines))
     return "\n\n".join(["\n".join(table), *sections])
 

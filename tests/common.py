@@ -5,20 +5,27 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.multiprocessing import start_processes
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from companion import GPT
 from companion.pretrained.quantized import kernel_is_here, pack_weights
 from companion.pretrained.smollm2 import PublishedTokenizer
 from companion.text.tokenizers import printable_bytes
+from companion.training.checkpoints import read_checkpoint
+from companion.training.processes import torchrun_command
 
 # Python and PyTorch are started once, and not for each process.
 FORK = "forkserver" in multiprocessing.get_all_start_methods()
@@ -110,6 +117,51 @@ def interrupted_at(instant: int, *modules) -> Iterator[list[bool]]:
         sys.setprofile(None)
 
 
+def press(number: int = signal.SIGINT) -> None:
+    """Presses Ctrl-C, or sends this process another signal."""
+    signal.raise_signal(number)
+
+
+def press_twice() -> None:
+    press()
+    press()
+
+
+@contextmanager
+def stopping(step: int, press: Callable[[], object] = press) -> Iterator[None]:
+    """Within, Ctrl-C falls in the optimizer's step of that number, counted from 1."""
+    numbers = iter(range(1, 999))
+
+    def press_in_time(*_):
+        if next(numbers) == step:
+            press()
+
+    hook = register_optimizer_step_pre_hook(press_in_time)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def count_steps() -> Iterator[list[int]]:
+    """A list that is one longer with each step of an optimizer."""
+    steps = []
+    hook = register_optimizer_step_post_hook(lambda *_: steps.append(1))
+    try:
+        yield steps
+    finally:
+        hook.remove()
+
+
+def step_in(path: Path) -> int:
+    """The step of a checkpoint; 0 where there is none."""
+    if not path.exists():
+        return 0
+    _, about = read_checkpoint(path)
+    return about["metadata"]["step"]
+
+
 def llama(header: dict, tensors: dict[str, Tensor]):
     """transformers' Llama with a GGUF file's own tensors, by its own names.
 
@@ -186,10 +238,8 @@ def without_network() -> list[str]:
 
 def torchrun(n: int, *words: str, limit: float = 150) -> subprocess.CompletedProcess:
     """Run a module or a script in n processes, and not longer than `limit` seconds."""
-    from companion.course.notebook import launcher  # a second, for matplotlib
-
     return subprocess.run(
-        [*without_network(), *launcher(n), *words],
+        [*without_network(), *torchrun_command(n), *words],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -17,7 +17,7 @@ from ..inputs import check_between, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import GPT
 from ..model.serving_caches import SinkCache
-from ..pretrained.lora import load_adapter
+from ..pretrained.adapter_files import load_adapter
 from ..pretrained.quantized import pack_weights
 from ..pretrained.smollm2 import PublishedTokenizer, load_smollm2
 

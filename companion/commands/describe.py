@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..pretrained.anatomy import anatomy, describe, read_config
+from ..pretrained.anatomy import describe
+from ..pretrained.config_json import anatomy, read_config
 
 
 def main(arguments: list[str] | None = None) -> None:

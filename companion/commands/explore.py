@@ -7,8 +7,10 @@ import webbrowser
 from pathlib import Path
 
 from ..artifacts import CACHE
-from ..course.explore import OUT, TEXT, check_text, explore, load_model
-from ..course.runs import trained
+from ..course.explore import OUT, explore
+from ..course.explore.building import TEXT
+from ..course.explore.fits import check_text
+from ..course.runs import load_model, trained
 from ..files import check_writable
 from ..text.shakespeare import tiny_shakespeare
 from ..text.tokenizers import CharTokenizer

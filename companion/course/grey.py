@@ -1,6 +1,10 @@
-"""Tells series of a plot apart where colours are printed grey."""
+"""Tells series of a plot apart where colours are printed grey.
 
-from collections.abc import Iterable
+A series is what an axis has in one colour. Its mark is what can be seen of it in grey:
+how light it is, and its dash and marker, or its hatch.
+"""
+
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from matplotlib.artist import Artist
@@ -9,6 +13,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
 DASHES = ["-", "--", ":", "-."]
@@ -21,10 +26,10 @@ LEAST_DIFFERENCE = 25
 def lightness(color: object, alpha: float | None = None) -> float:
     """Returns the CIE lightness L* of a colour on white, 0 for black, 100 for white."""
     *parts, alpha = to_rgba(color, alpha)
-    mixed = [part * alpha + 1 - alpha for part in parts]
+    on_white = [part * alpha + 1 - alpha for part in parts]
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in mixed
+        for part in on_white
     )
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     if luminance <= 216 / 24389:
@@ -33,54 +38,69 @@ def lightness(color: object, alpha: float | None = None) -> float:
 
 
 @dataclass
-class Series:
-    """What is drawn in one colour: lines or areas, and the label of the first."""
+class Lines:
+    """The lines of one colour, and the label of the first that has one."""
 
-    artists: list[Artist]
+    artists: list[Line2D]
     label: str
 
-    @property
-    def is_line(self) -> bool:
-        return isinstance(self.artists[0], Line2D)
-
     def mark(self) -> dict:
-        """Returns what can be seen of it in grey."""
+        """Returns what can be seen of them in grey."""
         first = self.artists[0]
-        if self.is_line:
-            return {
-                "lightness": round(lightness(first.get_color(), first.get_alpha())),
-                "dash": first.get_linestyle(),
-                "marker": str(first.get_marker()),
-            }
-        color = first.get_facecolor()
-        color = color if len(color) == 4 else color[0]
-        return {"lightness": round(lightness(color)), "hatch": first.get_hatch() or ""}
+        return {
+            "lightness": round(lightness(first.get_color(), first.get_alpha())),
+            "dash": first.get_linestyle(),
+            "marker": str(first.get_marker()),
+        }
 
-    def styles(self) -> Iterable[dict]:
-        """Gives the marks that it could have, without end."""
+    def styles(self) -> Iterator[dict]:
+        """Gives the dashes and markers that they could have, without end."""
+        first = self.artists[0]
+        has_line = first.get_linestyle() != "None"
+        has_markers = first.get_marker() != "None"
         number = 0
         while True:
             dash = DASHES[number % len(DASHES)]
             marker = MARKERS[number % len(MARKERS)]
-            if not self.is_line:
-                yield {"hatch": HATCHES[number % len(HATCHES)] * (1 + number // 6)}
-            elif self.artists[0].get_linestyle() == "None":
+            if not has_line:
                 yield {"marker": marker}
-            elif self.artists[0].get_marker() == "None" and number < len(DASHES):
+            elif not has_markers and number < len(DASHES):
                 yield {"dash": dash}
             else:
                 yield {"dash": dash, "marker": marker}
             number += 1
 
-    def take(self, style: dict, artists: Iterable[Artist]) -> None:
-        """Gives a style to artists, its own or those of a legend."""
-        for artist in artists:
-            if "dash" in style:
-                artist.set_linestyle(style["dash"])
-            if "marker" in style:
-                artist.set_marker(style["marker"])
-            if "hatch" in style:
-                artist.set(hatch=style["hatch"], edgecolor="white")
+
+@dataclass
+class Areas:
+    """The bars or areas of one colour, and the label of the first that has one."""
+
+    artists: list[Artist]
+    label: str
+
+    def mark(self) -> dict:
+        """Returns what can be seen of them in grey."""
+        first = self.artists[0]
+        return {
+            "lightness": round(lightness(face_color(first))),
+            "hatch": first.get_hatch() or "",
+        }
+
+    def styles(self) -> Iterator[dict]:
+        """Gives the hatches that they could have, ever denser, without end."""
+        density = 1
+        while True:
+            for hatch in HATCHES:
+                yield {"hatch": hatch * density}
+            density += 1
+
+
+def face_color(area: Artist) -> object:
+    """Returns the colour of a bar, or of a collection's first area."""
+    color = area.get_facecolor()
+    if isinstance(area, PolyCollection):
+        return color[0]
+    return color
 
 
 def look_alike(one: dict, other: dict) -> bool:
@@ -90,41 +110,43 @@ def look_alike(one: dict, other: dict) -> bool:
     return all(one.get(x) == other.get(x) for x in ("dash", "marker", "hatch"))
 
 
-def series(axis: Axes) -> list[list[Series]]:
-    """Returns the lines and the areas of an axis that are told apart, three or more.
+def lines_of(axis: Axes) -> list[Lines]:
+    """Returns the lines of an axis by their colours.
 
-    An unlabelled line of two points is none: it is an arrow, a frame or a mark. Nor are
-    unlabelled areas, whose names stand in or beside them.
+    An unlabelled line of two points is left out: it is an arrow, a frame or a mark.
     """
-    lines = [
-        ([line], line.get_color(), line.get_label())
-        for line in axis.lines
-        if len(line.get_xdata()) > 2 or not line.get_label().startswith("_")
-    ]
-    areas = [
-        ([*bars], bars[0].get_facecolor(), bars.get_label())
-        for bars in axis.containers
-        if isinstance(bars, BarContainer) and len(bars)
-    ]
-    areas += [
-        ([area], area.get_facecolor()[0], area.get_label())
-        for area in axis.collections
-        if isinstance(area, PolyCollection) and len(area.get_facecolor())
-    ]
-    labelled = [each for each in areas if not str(each[2]).startswith("_")]
-    groups = [by_color(lines), by_color(labelled)]
-    return [group for group in groups if len(group) > 2]
+    by_color: dict[tuple, Lines] = {}
+    for line in axis.lines:
+        label = line.get_label()
+        if len(line.get_xdata()) <= 2 and label.startswith("_"):
+            continue
+        same_color = by_color.setdefault(to_rgb(line.get_color()), Lines([], label))
+        same_color.artists.append(line)
+        if same_color.label.startswith("_"):
+            same_color.label = label
+    return [*by_color.values()]
 
 
-def by_color(found: list[tuple]) -> list[Series]:
-    """Joins what is drawn in the same colour."""
-    made: dict[tuple, Series] = {}
-    for artists, color, label in found:
-        one = made.setdefault(to_rgb(color), Series([], label))
-        one.artists += artists
-        if one.label.startswith("_"):
-            one.label = label
-    return [*made.values()]
+def areas_of(axis: Axes) -> list[Areas]:
+    """Returns the labelled bars and areas of an axis by their colours.
+
+    Those without a label have their names in them, or beside them.
+    """
+    labelled = []
+    for bars in axis.containers:
+        if isinstance(bars, BarContainer) and len(bars):
+            labelled.append((str(bars.get_label()), [*bars]))
+    for area in axis.collections:
+        if isinstance(area, PolyCollection) and len(area.get_facecolor()):
+            labelled.append((str(area.get_label()), [area]))
+
+    by_color: dict[tuple, Areas] = {}
+    for label, artists in labelled:
+        if label.startswith("_"):
+            continue
+        color = to_rgb(face_color(artists[0]))
+        by_color.setdefault(color, Areas([], label)).artists += artists
+    return [*by_color.values()]
 
 
 def tell_apart(figure: Figure) -> list[list[dict]]:
@@ -135,23 +157,38 @@ def tell_apart(figure: Figure) -> list[list[dict]]:
     """
     marks = []
     for axis in figure.axes:
-        legends = [axis.get_legend(), *figure.legends]
-        for group in series(axis):
-            for i, one in enumerate(group):
-                if any(look_alike(one.mark(), x.mark()) for x in group[:i]):
-                    restyle(one, [x for x in group if x is not one], legends)
-            marks.append([one.mark() for one in group])
+        legends = [legend for legend in (axis.get_legend(), *figure.legends) if legend]
+        for group in (lines_of(axis), areas_of(axis)):
+            if len(group) < 3:
+                continue
+            for i, series in enumerate(group):
+                mark = series.mark()
+                if any(look_alike(mark, earlier.mark()) for earlier in group[:i]):
+                    restyle(series, [*group[:i], *group[i + 1 :]], legends)
+            marks.append([series.mark() for series in group])
     return marks
 
 
-def restyle(one: Series, others: list[Series], legends: list) -> None:
+def restyle(
+    series: Lines | Areas, others: list[Lines | Areas], legends: list[Legend]
+) -> None:
     """Gives a series the first style by which all others differ from it."""
-    for style in one.styles():
-        mark = one.mark() | style
+    for style in series.styles():
+        mark = series.mark() | style
         if not any(look_alike(mark, other.mark()) for other in others):
             break
-    one.take(style, one.artists)
-    for legend in filter(None, legends):
+    put_on(style, series.artists)
+    for legend in legends:
         pairs = zip(legend.get_texts(), legend.legend_handles, strict=True)
-        handles = [handle for text, handle in pairs if text.get_text() == one.label]
-        one.take(style, handles)
+        put_on(style, [sign for text, sign in pairs if text.get_text() == series.label])
+
+
+def put_on(style: dict, artists: Iterable[Artist]) -> None:
+    """Gives a style to artists, a series' own or its signs in a legend."""
+    for artist in artists:
+        if "dash" in style:
+            artist.set_linestyle(style["dash"])
+        if "marker" in style:
+            artist.set_marker(style["marker"])
+        if "hatch" in style:
+            artist.set(hatch=style["hatch"], edgecolor="white")

@@ -1,18 +1,17 @@
-"""What chapters need: a seed, the style of the figures, `show`, a trained model."""
+"""What chapters need: a seed, the style of the figures, processes, a trained model."""
 
 import inspect
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
 import torch
-from IPython.display import Markdown, display
 
 from ..artifacts import VOCABULARY
+from ..training.processes import torchrun_command
 from . import plots
 from .runs import MY_GPT as MY_GPT  # for chapters, which find both here
 from .runs import trained as trained
@@ -28,11 +27,6 @@ def setup(seed: int) -> torch.Generator:
     torch.manual_seed(seed)
     plots.plt.rcParams.update(plots.STYLE)
     return torch.Generator().manual_seed(seed)
-
-
-def show(thing: Callable) -> None:
-    """Shows the source of a function or class, as the package holds it."""
-    display(Markdown(f"```python\n{inspect.getsource(thing)}```"))
 
 
 def torchrun(program: str | Callable[[], None], n_processes: int) -> None:
@@ -53,20 +47,10 @@ def torchrun(program: str | Callable[[], None], n_processes: int) -> None:
         run_in_processes([str(path)], n_processes)
 
 
-def launcher(n_processes: int) -> list[str]:
-    """Returns the command that starts what follows in processes of this machine."""
-    command = [sys.executable, "-m", "torch.distributed.run"]
-    # A free port of this machine, whatever its name is in the network.
-    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    command += ["--local-addr", "127.0.0.1"]
-    command += ["--nproc-per-node", str(n_processes)]
-    return command
-
-
 def run_in_processes(program: list[str], n_processes: int) -> None:
-    """Runs what torch.distributed.run takes; prints what it prints. See `torchrun`."""
+    """Runs what `torchrun_command` takes; prints what it prints. See `torchrun`."""
     result = subprocess.run(
-        [*launcher(n_processes), *program],
+        [*torchrun_command(n_processes), *program],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -4,7 +4,7 @@ Run by `python -m torch.distributed.run --nproc-per-node 2 -m` and the module's 
 `companion.course.parallel_demo`; 4 processes can be had as well.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -27,33 +27,29 @@ from ..training.parallel import (
 from ..training.processes import Process, shard
 from .recipes import RECIPES
 
-FAST = RECIPES["fast"]
-REPORT = """\
-data parallel: four steps, the losses of one process within 1e-5
-sharded AdamW: the same weights to the bit, each with its part of the running means
-fully sharded by PyTorch: four steps, the losses of one process within 1e-5
-tensor parallel: the same text, with {} of 4 heads in each one's cache
-ring attention: a text in parts, the answers of the whole, causal or not"""
+RECIPE = RECIPES["fast"]
 
 
 def train_replica(
     n_steps: int,
-    make_optimizer: Callable[[GPT], Optimizer] = FAST.optimizer,
-    spread: Callable[[GPT], None] | None = None,
     rank: int = 0,
     world: int = 1,
+    *,
+    make_optimizer: Callable[[GPT], Optimizer] = RECIPE.optimizer,
+    distribute: Callable[[GPT], object] | None = None,
 ) -> tuple[GPT, Optimizer, Tensor]:
-    """Trains a model on a rank's part of small batches. Returns it, optimizer, losses.
+    """Trains a model on a rank's part of small batches.
 
-    `spread` prepares the model for many ranks. Losses are one for each step.
+    `distribute` prepares the model for many ranks. Returns the model, its optimizer,
+    and the losses, one for each step.
     """
     # The same on every rank.
     torch.manual_seed(11)
-    model = GPT(FAST.config)
-    batches = [*FAST.batches(n_steps, None)]
+    model = GPT(RECIPE.config)
+    batches = [*RECIPE.batches(n_steps, None)]
 
-    if spread is not None:
-        spread(model)
+    if distribute is not None:
+        distribute(model)
     optimizer = make_optimizer(model)
     parts = []
     for inputs, targets in batches:
@@ -62,27 +58,23 @@ def train_replica(
     return model, optimizer, torch.tensor(losses)
 
 
-def check_data_parallel(rank: int, world: int) -> GPT:
-    """Holds losses of whole and of sharded replicas against those of one model alone.
-
-    Returns that model.
-    """
-    alone, _, expected = train_replica(4)
-    for spread in (average_gradients, partial(shard, world=world)):
-        _, _, losses = train_replica(4, FAST.optimizer, spread, rank, world)
-        mean = losses / world
-        dist.all_reduce(mean)
-        # Losses near 4, some dozen roundings (4e-7 each) apart: 4 steps sum in another
-        # order, and drift.
-        assert_close(mean, expected, atol=1e-5, rtol=0)
-    return alone
+def check_losses(
+    expected: Tensor, distribute: Callable[[GPT], object], rank: int, world: int
+) -> None:
+    """Holds the losses of a model on many ranks against `expected`, those of one."""
+    _, _, losses = train_replica(len(expected), rank, world, distribute=distribute)
+    mean = losses / world
+    dist.all_reduce(mean)
+    # Losses near 4, some dozen roundings (4e-7 each) apart: 4 steps sum in another
+    # order, and drift.
+    assert_close(mean, expected, atol=1e-5, rtol=0)
 
 
 def check_sharded_adamw(world: int) -> None:
     """Holds weights and running means against those of AdamW in one process."""
-    alone, _, _ = train_replica(3, lambda model: AdamW(model.parameters()))
+    alone, _, _ = train_replica(3, make_optimizer=lambda m: AdamW(m.parameters()))
     replica, optimizer, _ = train_replica(
-        3, lambda model: ShardedAdamW(model.parameters())
+        3, make_optimizer=lambda m: ShardedAdamW(m.parameters())
     )
     assert_close([*replica.parameters()], [*alone.parameters()], atol=0, rtol=0)
 
@@ -107,12 +99,12 @@ def check_ring_attention(rank: int, world: int) -> None:
 
 
 def check_tensor_parallel(alone: GPT) -> int:
-    """Holds logits and text, after a step, against those of the model in one piece.
+    """Holds logits and text, after a step, against those of a model in one piece.
 
     Returns the number of heads that each rank has.
     """
     sharded = shard_blocks(alone)
-    ((tokens, targets),) = FAST.batches(1, None)
+    ((tokens, targets),) = RECIPE.batches(1, None)
     for model in (alone, sharded):
         sgd = torch.optim.SGD(model.parameters(), lr=0.1)
         # The gradients' norm is only a part's: no clipping.
@@ -127,21 +119,42 @@ def check_tensor_parallel(alone: GPT) -> int:
     return sharded.blocks[0].attention.part.n_heads
 
 
-def check(rank: int, world: int) -> int:
-    """Compares what all ranks do with what one does alone.
+def compare(rank: int, world: int) -> Iterator[str]:
+    """Compares what all ranks do with what one does alone, part by part.
 
-    Returns the number of heads that each rank has. Raises AssertionError for what
+    Gives a line for each part, which says what agrees. Raises AssertionError for what
     differs.
     """
-    alone = check_data_parallel(rank, world)
+    alone, _, losses = train_replica(4)
+    check_losses(losses, average_gradients, rank, world)
+    yield "data parallel: four steps, the losses of one process within 1e-5"
+
     check_sharded_adamw(world)
+    yield (
+        "sharded AdamW: the same weights to the bit, each with its part of the running"
+        " means"
+    )
+
+    check_losses(losses, partial(shard, world=world), rank, world)
+    yield "fully sharded by PyTorch: four steps, the losses of one process within 1e-5"
+
+    n_heads = check_tensor_parallel(alone)
+    yield (
+        f"tensor parallel: the same text, with {n_heads} of 4 heads in each one's cache"
+    )
+
     check_ring_attention(rank, world)
-    return check_tensor_parallel(alone)
+    yield "ring attention: a text in parts, the answers of the whole, causal or not"
+
+
+def main() -> None:
+    """Compares, and lets rank 0 print what agrees when all of it does."""
+    process = Process.current("cpu")
+    with process.joined():
+        lines = [*compare(process.rank, process.world)]
+    if process.rank == 0:
+        print(*lines, sep="\n")
 
 
 if __name__ == "__main__":
-    process = Process.current("cpu")
-    with process.joined():
-        n_heads = check(process.rank, process.world)
-    if process.rank == 0:
-        print(REPORT.format(n_heads))
+    main()

@@ -82,6 +82,12 @@ def is_plain_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
     return type(layer) is nn.Linear and own == {"weight", "bias"} and not hooks
 
 
+def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
+    """Puts a layer in the place of the one that a model has under this name."""
+    parent, _, own_name = name.rpartition(".")
+    setattr(model.get_submodule(parent), own_name, layer)
+
+
 class FeedForward(nn.Module):
     """Takes x (b t c) through a wider hidden layer and back, each position by itself.
 

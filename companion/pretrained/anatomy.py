@@ -1,225 +1,13 @@
-"""What a published model is made of, read off its config.json. Chapter 12.
+"""What a published model is made of: its parts, and what they cost. Chapter 12.
 
-`read_config` reads the file and `anatomy` says what it describes: sizes, parts with the
-chapter that derives each, and what this package doesn't have. Nothing that could change
-a number is passed over: a key that isn't known here is named.
+`config_json.anatomy` reads it off a config.json. Each part names the chapter that
+derives it, and whether `load_family` can hold it.
 """
 
-import json
-import math
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
-from ..inputs import check_whole, shown
-
-MAX_BYTES = 1_000_000  # a config.json has thousands; a file of weights has millions
-
-
-# Where a block's norms stand, and what of queries and keys is scaled to unit length.
-BEFORE, AFTER, BOTH = "before", "after", "before and after"
-EACH_HEAD, ALL_HEADS = "each head by itself", "all heads together"
-# The two kinds of layers.
-FULL, SLIDING = "full_attention", "sliding_attention"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Family:
-    """How the models of one `model_type` differ from Llama, the plainest of them.
-
-    window_every: of so many layers all but the last see a window; 0: by another rule.
-    defaults: what a configuration means by leaving a key out. further: the keys that
-    only this family has.
-    """
-
-    norms: str = BEFORE
-    qk_norm: str | None = None
-    feed_forward: str = "SwiGLU"
-    window_every: int = 0
-    has_experts: bool = False
-    has_sinks: bool = False
-    scales_embeddings: bool = False
-    defaults: dict[str, Any] = field(default_factory=dict)
-    further: frozenset[str] = frozenset()
-
-
-WINDOW_KEYS = {"layer_types", "sliding_window"}
-QWEN_WINDOW_KEYS = WINDOW_KEYS | {"use_sliding_window", "max_window_layers"}
-EXPERT_KEYS = {"num_experts", "num_local_experts", "num_experts_per_tok"}
-QWEN_DEFAULTS = {
-    "rms_norm_eps": 1e-6,
-    "num_key_value_heads": 32,
-    "sliding_window": 4096,
-    "max_window_layers": 28,
-}
-FAMILIES = {
-    "llama": Family(
-        defaults={"rms_norm_eps": 1e-6, "mlp_bias": False},
-        further=frozenset({"mlp_bias"}),
-    ),
-    "qwen3": Family(
-        qk_norm=EACH_HEAD,
-        defaults=QWEN_DEFAULTS | {"head_dim": 128},
-        further=frozenset(QWEN_WINDOW_KEYS),
-    ),
-    "olmo2": Family(norms=AFTER, qk_norm=ALL_HEADS, defaults={"rms_norm_eps": 1e-5}),
-    "olmo3": Family(
-        norms=AFTER,
-        qk_norm=ALL_HEADS,
-        window_every=4,
-        defaults={
-            "rms_norm_eps": 1e-5,
-            "rope_theta": 500_000.0,
-            "sliding_window": 4096,
-        },
-        further=frozenset(WINDOW_KEYS),
-    ),
-    "gemma3_text": Family(
-        norms=BOTH,
-        qk_norm=EACH_HEAD,
-        feed_forward="GEGLU",
-        window_every=6,
-        scales_embeddings=True,
-        defaults={
-            "rms_norm_eps": 1e-6,
-            "head_dim": 256,
-            "num_key_value_heads": 4,
-            "rope_theta": 1_000_000.0,
-            "rope_local_base_freq": 10_000.0,
-            "sliding_window": 4096,
-            "query_pre_attn_scalar": 256,
-            "tie_word_embeddings": True,
-        },
-        further=frozenset(
-            WINDOW_KEYS
-            | {"query_pre_attn_scalar", "rope_local_base_freq"}
-            | {"sliding_window_pattern", "_sliding_window_pattern"}
-        ),
-    ),
-    "gpt_oss": Family(
-        feed_forward="clipped SwiGLU",
-        window_every=2,
-        has_experts=True,
-        has_sinks=True,
-        defaults={
-            "rms_norm_eps": 1e-5,
-            "head_dim": 64,
-            "num_key_value_heads": 8,
-            "rope_theta": 150_000.0,
-            "sliding_window": 128,
-            "attention_bias": True,
-            "num_experts": 128,
-            "num_experts_per_tok": 4,
-            "swiglu_alpha": 1.702,
-            "swiglu_limit": 7.0,
-        },
-        further=frozenset(
-            WINDOW_KEYS
-            | EXPERT_KEYS
-            | {"swiglu_alpha", "swiglu_limit"}
-            | {"experts_per_token", "initial_context_length"}  # said twice
-        ),
-    ),
-    "qwen3_moe": Family(
-        qk_norm=EACH_HEAD,
-        has_experts=True,
-        defaults=QWEN_DEFAULTS
-        | {
-            "num_key_value_heads": 4,
-            "num_experts": 128,
-            "num_experts_per_tok": 8,
-            "moe_intermediate_size": 768,
-            "decoder_sparse_step": 1,
-            "mlp_only_layers": [],
-            "norm_topk_prob": False,
-        },
-        further=frozenset(
-            QWEN_WINDOW_KEYS
-            | EXPERT_KEYS
-            | {"moe_intermediate_size", "decoder_sparse_step", "mlp_only_layers"}
-            | {"norm_topk_prob"}
-        ),
-    ),
-}
-# The keys that all families share.
-SIZE_KEYS = {
-    "vocab_size",
-    "max_position_embeddings",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-}
-SHARED_KEYS = SIZE_KEYS | {
-    "model_type",
-    "num_key_value_heads",
-    "head_dim",
-    "rms_norm_eps",
-    "attention_bias",
-    "tie_word_embeddings",
-    "rope_parameters",
-    "rope_theta",
-    "rope_scaling",
-}
-# Those that change no number of a model that is read: marks, training, bookkeeping.
-OTHER_KEYS = {
-    "_name_or_path",
-    "architectures",
-    "attention_dropout",
-    "bos_token_id",
-    "cache_implementation",
-    "dtype",
-    "eos_token_id",
-    "initializer_range",
-    "output_router_logits",
-    "pad_token_id",
-    "pretraining_tp",
-    "router_aux_loss_coef",
-    "torch_dtype",
-    "transformers_version",
-    "use_cache",
-}
-# What each may say without changing anything; another value is something we lack.
-PLAIN = {
-    "attn_logit_softcapping": None,
-    "clip_qkv": None,
-    "final_logit_softcapping": None,
-    "partial_rotary_factor": 1.0,
-    "use_bidirectional_attention": False,
-}
-PLAIN_ROTATION = {
-    "rope_type": "default",
-    "type": "default",
-    "partial_rotary_factor": 1.0,
-}
-# Each kind of feed-forward: its key, and the activation that it must name.
-ACTIVATIONS = {
-    "SwiGLU": ("hidden_act", "silu"),
-    "clipped SwiGLU": ("hidden_act", "silu"),
-    "GEGLU": ("hidden_activation", "gelu_pytorch_tanh"),
-}
-
-
-def read_config(path: Path | str) -> dict[str, Any]:
-    """Reads a model's config.json, or the one in a folder. Returns what it says.
-
-    Raises FileNotFoundError where there is none, and ValueError for a file that isn't
-    whole, isn't JSON, or describes no model.
-    """
-    path = Path(path)
-    if path.is_dir():
-        path = path / "config.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}")
-    if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{path} is too large for a config.json: is it the weights?")
-    try:
-        config = json.loads(path.read_bytes())
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON, or not whole: {error}") from None
-    if not isinstance(config, dict) or "model_type" not in config:
-        raise ValueError(f"{path} describes no model: it has no model_type")
-    return config
+from ..inputs import check_whole
+from .model_types import ALL_HEADS, BEFORE, BOTH, EACH_HEAD, FAMILIES
 
 
 @dataclass(frozen=True)
@@ -238,10 +26,11 @@ class Part:
 class Anatomy:
     """What a model is made of, as `anatomy` reads it off a configuration.
 
-    windows: how many tokens each layer sees, None: all; n_experts: 0 without experts;
-    dense_layers: those with one feed-forward among such with experts; odd: keys whose
-    value asks for something that isn't known here; unknown: keys that aren't known, and
-    might change the numbers.
+    windows: how many tokens each layer sees; None: all.
+    n_experts: 0 without experts.
+    dense_layers: those with one feed-forward among such with experts.
+    unsupported: what a known key asks for by its value, and nothing here computes.
+    unknown: keys that aren't known, and might change the numbers.
     """
 
     family: str
@@ -263,7 +52,7 @@ class Anatomy:
     n_experts_per_token: int
     d_expert: int
     dense_layers: frozenset[int]
-    odd: tuple[str, ...]
+    unsupported: tuple[str, ...]
     unknown: tuple[str, ...]
 
     def n_parameters(self, *, active: bool = False) -> int:
@@ -294,7 +83,7 @@ class Anatomy:
             dense += 2 * self.d_hidden + d
         expert = 3 * d * self.d_expert
         router = d * self.n_experts
-        if family.has_sinks:  # gpt-oss has biases there, too
+        if family.has_expert_biases:
             expert += 2 * self.d_expert + d
             router += self.n_experts
         n_used = self.n_experts_per_token if active else self.n_experts
@@ -384,244 +173,7 @@ class Anatomy:
         """Returns what stands between this model and `load_family`, if anything."""
         parts = [part.what for part in self.parts() if not part.is_held]
         unknown = [f"{key}, which isn't known here" for key in self.unknown]
-        return [*parts, *self.odd, *unknown]
-
-
-def value_of(config: dict[str, Any], key: str) -> Any:
-    """Returns what a configuration says, or what its family means by leaving it out."""
-    if key in config:
-        return config[key]
-    return FAMILIES[config["model_type"]].defaults.get(key)
-
-
-def size_of(
-    config: dict[str, Any], key: str, default: int | None = None, *, least: int = 1
-) -> int:
-    """Returns a size. Raises ValueError by its key where it is missing or none."""
-    size = value_of(config, key)
-    if size is None:
-        size = default
-    if size is None:
-        raise ValueError(f"config.json has no {key}")
-    if type(size) is not int or size < least:
-        raise ValueError(f"{key} is {shown(size)}; it must be a whole number, {least}+")
-    return size
-
-
-def flag_of(config: dict[str, Any], key: str) -> bool:
-    """Returns a yes or no, which is no where nothing is said. ValueError for another"""
-    flag = value_of(config, key)
-    if flag is None:
-        return False
-    if type(flag) is not bool:
-        raise ValueError(f"{key} is {shown(flag)}; it must be true or false")
-    return flag
-
-
-def is_number(x: object) -> bool:
-    """Returns whether x is a finite number, and no yes or no."""
-    return isinstance(x, int | float) and type(x) is not bool and math.isfinite(x)
-
-
-def windows_of(config: dict[str, Any], n_layers: int) -> list[int | None]:
-    """Returns how many tokens each layer sees, None where it is all.
-
-    Raises ValueError for kinds of layers that aren't known, or another number of them.
-    """
-    family = FAMILIES[config["model_type"]]
-    if "sliding_window" not in family.further:
-        return [None] * n_layers
-
-    # Which layers have a window: a list says it, or a rule of the family.
-    kinds = config.get("layer_types")
-    if kinds is not None:
-        if not isinstance(kinds, list) or len(kinds) != n_layers:
-            raise ValueError(
-                f"layer_types is {shown(kinds)}; it must name {n_layers} layers"
-            )
-        for kind in kinds:
-            if kind not in (FULL, SLIDING):
-                raise ValueError(
-                    f"layer_types has {shown(kind)}; known are {FULL} and {SLIDING}"
-                )
-        has_window = [kind == SLIDING for kind in kinds]
-    elif family.window_every:
-        every = family.window_every
-        for key in ("sliding_window_pattern", "_sliding_window_pattern"):
-            if key in family.further:
-                every = size_of(config, key, every)
-        has_window = [bool((i + 1) % every) for i in range(n_layers)]
-    elif not flag_of(config, "use_sliding_window"):
-        has_window = [False] * n_layers
-    elif family.has_experts:
-        has_window = [True] * n_layers
-    else:
-        first = size_of(config, "max_window_layers", least=0)
-        has_window = [i >= first for i in range(n_layers)]
-
-    if not any(has_window):
-        return [None] * n_layers
-    window = size_of(config, "sliding_window")
-    if window >= size_of(config, "max_position_embeddings"):
-        return [None] * n_layers  # it never forbids anything
-    return [window if is_sliding else None for is_sliding in has_window]
-
-
-def rotary_of(config: dict[str, Any]) -> tuple[float, list[str]]:
-    """Returns the base of the rotation, and what else is asked of it.
-
-    A file of transformers 5 has `rope_parameters`, for all layers or for each kind; one
-    of before has `rope_theta` and `rope_scaling`. Raises ValueError for a base that is
-    no number above 1, and for parameters of another form.
-    """
-    family = FAMILIES[config["model_type"]]
-    parameters = config.get("rope_parameters") or {}
-    scaling = config.get("rope_scaling") or {}
-    if not isinstance(parameters, dict) or not isinstance(scaling, dict):
-        wrong = parameters if not isinstance(parameters, dict) else scaling
-        raise ValueError(f"the rotation's parameters are {shown(wrong)}; no table")
-    kinds = {FULL, SLIDING} & parameters.keys()
-    tables = [parameters[kind] for kind in sorted(kinds)] if kinds else [parameters]
-
-    base = config.get("rope_theta", family.defaults.get("rope_theta", 10_000.0))
-    bases = []
-    odd = []
-    for table in [*tables, scaling]:
-        if not isinstance(table, dict):
-            raise ValueError(f"the rotation's parameters are {shown(table)}; no table")
-        if table is not scaling:
-            bases.append(table.get("rope_theta", base))
-        for key, plain in PLAIN_ROTATION.items():
-            if table.get(key, plain) != plain:
-                odd.append(f"rotary positions of {key} {shown(table[key])}")
-        further = table.keys() - PLAIN_ROTATION.keys() - {"rope_theta"}
-        if further and not odd:
-            odd.append(f"rotary positions with {sorted(further)[0]}")
-
-    for base in bases:
-        if not is_number(base) or base <= 1:
-            raise ValueError(f"rope_theta is {shown(base)}; it must be above 1")
-    local = value_of(config, "rope_local_base_freq")
-    if local is not None and not kinds:
-        bases.append(local)
-    if any(base != bases[0] for base in bases):
-        both = " and ".join(f"{base:,.0f}" for base in bases)
-        odd.append(f"rotary positions with bases {both}")
-    return bases[0], odd
-
-
-def dense_layers_of(config: dict[str, Any], n_layers: int) -> frozenset[int]:
-    """Returns the layers without experts. ValueError for no list of whole numbers."""
-    plain = value_of(config, "mlp_only_layers") or []
-    if not isinstance(plain, list) or any(type(i) is not int for i in plain):
-        raise ValueError(f"mlp_only_layers is {shown(plain)}; no list of layers")
-    step = size_of(config, "decoder_sparse_step", 1)
-    return frozenset(i for i in range(n_layers) if i in plain or (i + 1) % step)
-
-
-def odd_of(config: dict[str, Any]) -> list[str]:
-    """Returns what a configuration asks for by a key whose plain value we know."""
-    family = FAMILIES[config["model_type"]]
-    odd = []
-    for key, plain in PLAIN.items():
-        value = config.get(key, plain)
-        if value is not None and value != plain:
-            odd.append(f"{key} {shown(value)}")
-
-    key, activation = ACTIVATIONS[family.feed_forward]
-    if config.get(key, activation) != activation:
-        odd.append(f"{key} {shown(config[key])}")
-    if family.feed_forward == "clipped SwiGLU":
-        alpha, limit = (
-            value_of(config, key) for key in ("swiglu_alpha", "swiglu_limit")
-        )
-        odd.append(f"a SwiGLU with alpha {alpha}, clipped at {limit}")
-    if family.has_experts and "norm_topk_prob" in family.defaults:
-        if not flag_of(config, "norm_topk_prob"):
-            odd.append("experts' weights that don't sum to 1 (norm_topk_prob)")
-    twice = config.get("experts_per_token")  # gpt-oss says it by two names
-    if twice not in (None, value_of(config, "num_experts_per_tok")):
-        odd.append(f"experts_per_token {shown(twice)} beside num_experts_per_tok")
-    scalar = value_of(config, "query_pre_attn_scalar")
-    if scalar is not None:
-        odd.append(f"scores divided by √{shown(scalar)} (query_pre_attn_scalar)")
-    return odd
-
-
-def anatomy(config: dict[str, Any]) -> Anatomy:
-    """Reads off a config.json what the model is made of.
-
-    The families are FAMILIES, as transformers 5 writes them, and as older files have
-    them. Raises ValueError by its key for another family, for a size that is missing or
-    no whole number, and for what doesn't fit together.
-    """
-    name = config.get("model_type")
-    if not isinstance(name, str) or name not in FAMILIES:
-        raise ValueError(f"model_type is {shown(name)}; known are {[*FAMILIES]}")
-    family = FAMILIES[name]
-
-    d_model = size_of(config, "hidden_size")
-    d_hidden = size_of(config, "intermediate_size")
-    n_layers = size_of(config, "num_hidden_layers")
-    n_heads = size_of(config, "num_attention_heads")
-    n_kv_heads = size_of(config, "num_key_value_heads", n_heads)
-    if n_heads % n_kv_heads:
-        raise ValueError(
-            f"num_key_value_heads is {n_kv_heads}; it must divide num_attention_heads"
-            f" ({n_heads})"
-        )
-    if value_of(config, "head_dim") is None and d_model % n_heads:
-        raise ValueError(
-            f"hidden_size is {d_model}, no multiple of num_attention_heads ({n_heads})"
-        )
-    d_head = size_of(config, "head_dim", d_model // n_heads)
-    if d_head % 2:
-        raise ValueError(f"head_dim is {d_head}; a rotation needs pairs of features")
-    epsilon = value_of(config, "rms_norm_eps")
-    if not is_number(epsilon) or not 0 < epsilon < 1:
-        raise ValueError(f"rms_norm_eps is {shown(epsilon)}; it must be within 0 and 1")
-
-    n_experts = n_experts_per_token = d_expert = 0
-    dense_layers: frozenset[int] = frozenset()
-    if family.has_experts:
-        key = "num_local_experts" if "num_local_experts" in config else "num_experts"
-        n_experts = size_of(config, key, family.defaults["num_experts"])
-        n_experts_per_token = size_of(config, "num_experts_per_tok")
-        if n_experts_per_token > n_experts:
-            raise ValueError(
-                f"num_experts_per_tok is {n_experts_per_token} of {n_experts} experts"
-            )
-        key = "moe_intermediate_size"
-        d_expert = size_of(config, key) if key in family.further else d_hidden
-        dense_layers = dense_layers_of(config, n_layers)
-
-    windows = windows_of(config, n_layers)
-    rotary_base, odd_rotation = rotary_of(config)
-    known = SHARED_KEYS | OTHER_KEYS | PLAIN.keys() | family.further
-    known |= {ACTIVATIONS[family.feed_forward][0]}
-    return Anatomy(
-        family=name,
-        d_vocab=size_of(config, "vocab_size"),
-        context_length=size_of(config, "max_position_embeddings"),
-        d_model=d_model,
-        d_head=d_head,
-        d_hidden=d_hidden,
-        n_layers=n_layers,
-        n_heads=n_heads,
-        n_kv_heads=n_kv_heads,
-        rotary_base=rotary_base,
-        norm_epsilon=epsilon,
-        attention_bias=flag_of(config, "attention_bias"),
-        mlp_bias=flag_of(config, "mlp_bias"),
-        is_tied=flag_of(config, "tie_word_embeddings"),
-        windows=tuple(windows),
-        n_experts=n_experts,
-        n_experts_per_token=n_experts_per_token,
-        d_expert=d_expert,
-        dense_layers=dense_layers,
-        odd=(*odd_rotation, *odd_of(config)),
-        unknown=tuple(sorted(config.keys() - known)),
-    )
+        return [*parts, *self.unsupported, *unknown]
 
 
 def describe(found: Anatomy) -> str:
@@ -651,7 +203,7 @@ def describe(found: Anatomy) -> str:
             f" {work:,} operations for the token"
         )
 
-    for thing in found.odd:
+    for thing in found.unsupported:
         lines.append(f"not in this course: {thing}")
     for key in found.unknown:
         lines.append(f"not known here, and might change the numbers: {key}")

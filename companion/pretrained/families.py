@@ -18,9 +18,11 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from ..inputs import shown
-from ..model.blocks import RMSNorm
+from ..model.blocks import RMSNorm, replace_layer
 from ..model.gpt import GPT, GPTConfig
-from .anatomy import AFTER, ALL_HEADS, FAMILIES, Anatomy, anatomy, read_config
+from .anatomy import Anatomy
+from .config_json import anatomy, read_config
+from .model_types import AFTER, ALL_HEADS, FAMILIES
 from .weights import build, rename
 
 # The files' names and ours; {} is the number of the block.
@@ -109,37 +111,44 @@ def load_family(folder: Path | str) -> tuple[GPT, Tokenizer | None]:
 
     # What there is no switch for.
     family = FAMILIES[found.family]
-    block: Any  # a ModuleList does not say of what class its modules are
-    for i, block in enumerate(model.blocks):
-        attention = block.attention
-        if family.qk_norm is not None:
-            for name in ("to_queries", "to_keys"):
-                gain = gains[f"blocks.{i}.attention.{name}.gain"]
-                projection = getattr(attention, name)
-                n_scaled = found.d_head
-                if family.qk_norm == ALL_HEADS:
-                    n_scaled = projection.out_features
-                if gain.shape != (n_scaled,):
-                    raise ValueError(
-                        f"{name}.gain of block {i} is {shown(gain)}; it must have"
-                        f" {n_scaled} numbers"
-                    )
-                scaled = ScaledHeads(projection, gain, found.norm_epsilon)
-                setattr(attention, name, scaled)
-        if family.norms == AFTER:
-            feed_forward = block.feed_forward
-            attention.to_output = nn.Sequential(
-                attention.to_output, block.attention_norm
-            )
-            feed_forward.to_output = nn.Sequential(
-                feed_forward.to_output, block.feed_forward_norm
-            )
-            block.attention_norm = nn.Identity()
-            block.feed_forward_norm = nn.Identity()
+    if family.qk_norm is not None:
+        scale_heads(model, gains, found)
+    if family.norms == AFTER:
+        move_norms_behind(model)
     for part in model.modules():
         if isinstance(part, RMSNorm):
             part.eps = found.norm_epsilon
     return model, read_tokenizer(folder)
+
+
+def scale_heads(model: GPT, gains: dict[str, Tensor], found: Anatomy) -> None:
+    """Scales all queries and keys to unit length, with the gains of their names.
+
+    Raises ValueError for a gain that doesn't fit.
+    """
+    all_heads = FAMILIES[found.family].qk_norm == ALL_HEADS
+    for gain_name, gain in gains.items():
+        name = gain_name.removesuffix(".gain")
+        projection: Any = model.get_submodule(name)
+        n_scaled = projection.out_features if all_heads else found.d_head
+        if gain.shape != (n_scaled,):
+            raise ValueError(
+                f"{gain_name} is {shown(gain)}; it must have {n_scaled} numbers"
+            )
+        replace_layer(model, name, ScaledHeads(projection, gain, found.norm_epsilon))
+
+
+def move_norms_behind(model: GPT) -> None:
+    """Moves the norm before each half of a block behind the half's output matrix."""
+    block: Any  # a ModuleList does not say of what class its modules are
+    for block in model.blocks:
+        for half, norm in (
+            (block.attention, block.attention_norm),
+            (block.feed_forward, block.feed_forward_norm),
+        ):
+            half.to_output = nn.Sequential(half.to_output, norm)
+        block.attention_norm = nn.Identity()
+        block.feed_forward_norm = nn.Identity()
 
 
 def config_of(found: Anatomy) -> GPTConfig:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,6 +65,16 @@ class Process:
             dist.barrier()
         finally:
             dist.destroy_process_group()
+
+
+def torchrun_command(n_processes: int) -> list[str]:
+    """Returns the command that starts what follows in processes of this machine."""
+    command = [sys.executable, "-m", "torch.distributed.run"]
+    # A free port of this machine, whatever its name is in the network.
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    command += ["--local-addr", "127.0.0.1"]
+    command += ["--nproc-per-node", str(n_processes)]
+    return command
 
 
 def shard(model: nn.Module, world: int) -> None:

@@ -23,7 +23,8 @@ from companion.commands import chat
 from companion.commands.chat import SYSTEM, Talk, sampler
 from companion.decoding import sampling
 from companion.model import gpt, serving_caches
-from companion.pretrained.lora import adapters, add_adapters, save_adapter
+from companion.pretrained.adapter_files import save_adapter
+from companion.pretrained.lora import adapters, add_adapters
 from companion.pretrained.smollm2 import PublishedTokenizer, load_smollm2
 from companion.tensor_files import pack_tensors
 

@@ -4,30 +4,23 @@ import json
 import os
 import random
 import re
-import signal
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from common import byte_tokenizer, shaken
+from common import byte_tokenizer, press_twice, shaken, step_in, stopping
 from test_files import POSIX, files_of_at_most
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from companion import GPT, GPTConfig
 from companion.commands import chat, tune
-from companion.commands.tune import Options, read_talks
+from companion.commands.talks_file import HeldOut, Line, read_talks
+from companion.commands.tune import Options
 from companion.decoding.sampling import greedy
-from companion.pretrained.lora import (
-    add_adapters,
-    load_adapter,
-    merge_adapters,
-    save_adapter,
-)
-from companion.training.checkpoints import read_checkpoint
+from companion.pretrained.adapter_files import load_adapter, save_adapter
+from companion.pretrained.lora import add_adapters, merge_adapters
 
 CONFIG = GPTConfig(
     d_vocab=258,
@@ -81,10 +74,6 @@ def run_of(data):
     return data.with_name("pairs.adapter.safetensors.run")
 
 
-def step_in(path) -> int:
-    return read_checkpoint(path)[1]["metadata"]["step"]
-
-
 def test_an_adapter_learns_the_answers_and_the_chat_gives_them(data, capsys, tmp_path):
     command(data, "--steps", "120", "--rate", "0.02")
     said = capsys.readouterr()
@@ -108,31 +97,6 @@ def test_an_adapter_learns_the_answers_and_the_chat_gives_them(data, capsys, tmp
         answers.append("".join(talk.answer(question, 5)))
     n_right = sum(a == b for a, (_, b) in zip(answers, PAIRS, strict=True))
     assert n_right >= 9
-
-
-def press():
-    signal.raise_signal(signal.SIGINT)
-
-
-def press_twice():
-    press()
-    press()
-
-
-@contextmanager
-def stopping(step, press=press):
-    """Ctrl-C falls in the step of that number, counted from 1."""
-    numbers = iter(range(1, 999))
-
-    def press_in_time(*_):
-        if next(numbers) == step:
-            press()
-
-    hook = register_optimizer_step_pre_hook(press_in_time)
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 @pytest.mark.parametrize("step", [1, 7])
@@ -308,8 +272,8 @@ def test_a_shown_answer_is_over_with_any_special_token(monkeypatch, capsys):
     drawn = [*tokenizer.encode("Yes."), start, *tokenizer.encode("user")]
     monkeypatch.setattr(tune, "generate", lambda *_, **__: torch.tensor(drawn))
     tuning = SimpleNamespace(model=tiny(), device="cpu")
-    line = tune.Line(3, [("user", "Is it?"), ("assistant", "No.")])
-    tune.say_examples(tuning, tokenizer, [tune.HeldOut(line, {0})])
+    line = Line(3, [("user", "Is it?"), ("assistant", "No.")])
+    tune.say_examples(tuning, tokenizer, [HeldOut(line, {0})])
     assert "'Is it?' -> 'Yes.'\n" in capsys.readouterr().out
 
 

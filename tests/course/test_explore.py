@@ -18,10 +18,10 @@ from dataclasses import replace
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
-import fuzz
 import pytest
 import torch
 from common import rounding, seeded, shaken
+from fuzzing.interruptions import count_python_steps, interrupt_twice
 from IPython.core.formatters import DisplayFormatter
 from safetensors.torch import save_file
 from test_files import POSIX, files_of_at_most
@@ -31,19 +31,14 @@ from companion import explore
 from companion.commands import explore as command_line
 from companion.commands.explore import main
 from companion.course import notebook, plots, runs
-from companion.course.explore import (
-    OUT,
-    TEXT,
-    check_fits,
-    last_pattern,
-    load_model,
-    page,
-)
+from companion.course.explore import OUT, last_pattern
+from companion.course.explore.building import TEXT, page
+from companion.course.explore.fits import check_fits
+from companion.course.runs import load_model
 from companion.files import check_writable, write_atomically
 from companion.training.checkpoints import read_checkpoint
 
 FOLDER = Path(c.__file__).parent / "course" / "explore"
-MODULE = sys.modules["companion.course.explore"]
 CHARACTERS = c.CharTokenizer("\n abcdefghij<>&")
 CONFIG = c.GPTConfig(
     d_vocab=CHARACTERS.d_vocab, context_length=16, d_model=8, n_heads=2, n_layers=2
@@ -327,12 +322,12 @@ def test_a_file_is_whole_wherever_ctrl_c_falls_once_or_twice(tmp_path):
     def write() -> None:
         write_atomically(path, b"new")
 
-    n_steps = fuzz.count_python_steps(write, ("files.py",))
+    n_steps = count_python_steps(write, ("files.py",))
     assert n_steps > 50
     for first in range(n_steps):
         for second in range(1, 12):
             path.write_bytes(b"old")
-            fuzz.interrupt_twice(write, ("files.py",), first, second)
+            interrupt_twice(write, ("files.py",), first, second)
             assert path.read_bytes() in (b"old", b"new")
             assert [*tmp_path.iterdir()] == [path], (first, second)
 
@@ -357,7 +352,7 @@ def test_a_checkpoint_of_no_gpt_is_named_with_what_differs(
     tensors, about = read_checkpoint(path)
     tensors.pop(name, None)
     about["model"].pop(name, None)
-    monkeypatch.setattr(MODULE, "read_checkpoint", lambda path: (tensors, about))
+    monkeypatch.setattr(runs, "read_checkpoint", lambda path: (tensors, about))
     with pytest.raises(ValueError, match=f"another model than a GPT.*{words}"):
         load_model(path)
 

@@ -33,14 +33,6 @@ def test_setup_seeds_both_and_styles_the_figures(monkeypatch):
     assert os.environ["TIKTOKEN_CACHE_DIR"] == str(artifacts.VOCABULARY)
 
 
-def test_show_shows_the_source_as_code(monkeypatch):
-    shown = []
-    monkeypatch.setattr(notebook, "display", shown.append)
-    notebook.show(companion.causal_mask)
-    assert shown[0].data.startswith("```python\ndef causal_mask(")
-    assert shown[0].data.endswith("```")
-
-
 def message():
     import torch
     import torch.distributed as dist

@@ -16,18 +16,23 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import seeded, together, torchrun
+from common import (
+    count_steps,
+    press,
+    press_twice,
+    seeded,
+    step_in,
+    stopping,
+    together,
+    torchrun,
+)
 from safetensors.torch import load_file
 from test_files import POSIX, files_of_at_most, handler
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from companion import RECIPES, AdamW, Recipe, muon, train_recipe
 from companion.commands import train
 from companion.course import runs
-from companion.training.checkpoints import read_checkpoint
 from companion.training.processes import Process
 
 HERE = Path(__file__).parent
@@ -57,30 +62,6 @@ def path(tmp_path):
 
 def start(path):
     return subprocess.Popen([sys.executable, "-c", RUN, str(path)])
-
-
-def press(number=signal.SIGINT):
-    signal.raise_signal(number)
-
-
-@contextmanager
-def stopping(step, press=press):
-    """Ctrl-C falls in the optimizer's step of that number, counted from 1."""
-    count = iter(range(1, 999))
-
-    def press_in_time(*_):
-        if next(count) == step:
-            press()
-
-    hook = register_optimizer_step_pre_hook(press_in_time)
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
-def step_in(path) -> int:
-    return read_checkpoint(path)[1]["metadata"]["step"]
 
 
 def test_killed_at_any_moment_a_run_resumes_to_the_same_file(path, tmp_path):
@@ -149,17 +130,6 @@ def test_ctrl_c_while_a_run_is_set_up_keeps_what_was_there(path):
         assert f"there is no checkpoint in {path}" in str(stop.value)
 
 
-@contextmanager
-def count_steps():
-    """A list that is one longer with each step of an optimizer."""
-    steps = []
-    hook = register_optimizer_step_post_hook(lambda *_: steps.append(1))
-    try:
-        yield steps
-    finally:
-        hook.remove()
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, getattr(signal, "SIGHUP", None)])
 def test_a_signal_that_ends_a_process_waits_for_the_checkpoint(number, path):
     if number is None:
@@ -209,10 +179,6 @@ def test_a_step_that_a_second_ctrl_c_breaks_off_is_told_with_what_is_kept(
         (1, "stopped: no step is whole, and there is no checkpoint in "),
         (3, "stopped: run it again to go on after step 1, from "),
     ]
-
-    def press_twice():
-        press()
-        press()
 
     for step, words in stops:
         with stopping(step, press_twice), pytest.raises(SystemExit) as end:

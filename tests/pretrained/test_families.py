@@ -12,8 +12,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import companion
 from companion.commands import describe as describe_command
-from companion.pretrained.anatomy import FAMILIES, anatomy, describe, read_config
+from companion.pretrained.anatomy import describe
+from companion.pretrained.config_json import anatomy, read_config
 from companion.pretrained.families import load_family
+from companion.pretrained.model_types import FAMILIES
 
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()

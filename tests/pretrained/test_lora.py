@@ -15,15 +15,9 @@ from torch import nn
 from torch.testing import assert_close
 
 from companion import GPT, GPTConfig, next_token_loss, save_checkpoint
-from companion.pretrained import lora
-from companion.pretrained.lora import (
-    LoRALinear,
-    add_adapters,
-    fingerprint,
-    load_adapter,
-    merge_adapters,
-    save_adapter,
-)
+from companion.pretrained import adapter_files, lora
+from companion.pretrained.adapter_files import fingerprint, load_adapter, save_adapter
+from companion.pretrained.lora import LoRALinear, add_adapters, merge_adapters
 from companion.pretrained.quantized import (
     PackedLinear,
     kernel_is_here,
@@ -432,7 +426,7 @@ def test_one_flipped_bit_is_seen_wherever_it_is(path):
         damaged[place] ^= 1 << place % 8
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match="damaged, or no adapter"):
-            lora.read_adapter(path)
+            adapter_files.read_adapter(path)
 
 
 LAYER = "blocks.0.attention.to_queries"
@@ -544,7 +538,7 @@ def test_a_file_of_version_0_1_0_loads_if_it_is_sound(path):
     # It had adapters of 16 bits, too.
     half = learned(add_adapters(base().bfloat16(), rank=3, alpha=5))
     save_as_0_1_0(path, half)
-    words = lora.read_words(path.read_bytes())
+    words = adapter_files.read_words(path.read_bytes())
     tensors = {
         name: x.bfloat16() for name, x in safetensors.load(path.read_bytes()).items()
     }
@@ -717,7 +711,7 @@ def test_a_name_from_a_file_is_said_in_one_line_that_is_not_long():
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_of_processes_that_train_together_rank_0_writes(path, rank, monkeypatch):
-    monkeypatch.setattr(lora, "is_joined", lambda: True)
-    monkeypatch.setattr(lora.dist, "get_rank", lambda: rank)
+    monkeypatch.setattr(adapter_files, "is_joined", lambda: True)
+    monkeypatch.setattr(adapter_files.dist, "get_rank", lambda: rank)
     save_adapter(path, learned(add_adapters(base())))
     assert path.exists() == (rank == 0)

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,31 +19,19 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from playwright.sync_api import Error, TimeoutError, sync_playwright
+from chromium import chromium
+from playwright.sync_api import Browser, Error, Page, TimeoutError
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "build" / "browser"
 START_SECONDS, RUN_SECONDS = 90, 1200
-CHROMIUM = [
-    *"chromium chromium-browser google-chrome chrome".split(),
-    "/Applications/Chromium.app/Contents/MacOS/Chromium",
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-    "C:/Program Files/Google/Chrome/Application/chrome.exe",
-]
-INSTALL = (
-    "Chromium not found: `apt-get install chromium` (Debian, Ubuntu) or "
-    "`brew install --cask chromium` (macOS), or set CHROMIUM to its path"
-)
-FLAGS = (
-    "--no-sandbox --disable-dev-shm-usage --disable-gpu "
-    "--disable-background-networking --no-first-run"
-)
 PRIVATE = (
     "JUPYTER_CONFIG_DIR JUPYTER_DATA_DIR JUPYTERLAB_SETTINGS_DIR "
     "JUPYTERLAB_WORKSPACES_DIR IPYTHONDIR"
@@ -80,7 +67,7 @@ SHUT_DOWN = "() => jupyterapp.serviceManager.sessions.shutdownAll().then(() => t
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def copy_blank(path, folder):
+def copy_blank(path: Path, folder: Path) -> None:
     """Copy a notebook without its outputs, so that only those of this run count.
 
     One exercise is answered in the copy: after all cells have run, the answer must have
@@ -104,7 +91,7 @@ def copy_blank(path, folder):
     (folder / path.name).write_text(json.dumps(notebook), "utf-8")
 
 
-def wait_for_server(server, address, log):
+def wait_for_server(server: subprocess.Popen, address: str, log: Path) -> None:
     """Return when the server answers; exit with its log if it does not."""
     deadline = time.monotonic() + START_SECONDS
     while server.poll() is None and time.monotonic() < deadline:
@@ -114,13 +101,16 @@ def wait_for_server(server, address, log):
     sys.exit("JupyterLab did not start:\n" + log.read_text("utf-8", "replace"))
 
 
-def free_port():
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return free.getsockname()[1]
 
 
-def serves(folder):
-    """Start `make lab` as the README says, and wait until it answers."""
+def check_make_lab(folder: Path) -> None:
+    """Start `make lab` as the README says, and wait until it answers.
+
+    Exits where it doesn't, or where JupyterLab would ask its question about news.
+    """
     port = free_port()
     token = secrets.token_hex(16)
     log = folder / "lab"
@@ -153,13 +143,14 @@ def serves(folder):
 
 
 @contextmanager
-def jupyterlab(folder):
+def jupyterlab(folder: Path) -> Iterator[str]:
     """Serve folder/notebooks; yield the address, with {} for a notebook's name."""
     private = {name: str(folder / name) for name in PRIVATE.split()}
     news = folder / "JUPYTERLAB_SETTINGS_DIR" / NEWS
     news.parent.mkdir(parents=True)
     news.write_text(NO_NEWS)
-    port, token = free_port(), secrets.token_hex(16)
+    port = free_port()
+    token = secrets.token_hex(16)
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={port}"]
     command += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"]
     command += ["--expose-app-in-browser"]
@@ -188,7 +179,7 @@ def jupyterlab(folder):
             server.kill()
 
 
-def wait(page, seconds, condition, complaint):
+def wait(page: Page, seconds: float, condition: str, complaint: str) -> None:
     """Wait until a condition holds in the page; raise the complaint if it doesn't."""
     try:
         page.wait_for_function(condition, timeout=1000 * seconds, polling=200)
@@ -196,7 +187,7 @@ def wait(page, seconds, condition, complaint):
         raise Error(f"{complaint} within {seconds} s") from None
 
 
-def photograph(page, name, n_screens):
+def photograph(page: Page, name: str, n_screens: int) -> None:
     """Save the notebook, a screen at a time: NAME-01.png, NAME-02.png, ..."""
     panel = page.locator(".jp-NotebookPanel .jp-WindowedPanel-outer")
     panel.evaluate(TO_TOP)
@@ -208,13 +199,14 @@ def photograph(page, name, n_screens):
         panel.evaluate("panel => panel.scrollBy(0, panel.clientHeight - 60)")
 
 
-def judge(cells, end):
+def judge(cells: list[dict], end: str) -> tuple[int, list[str]]:
     """Return how many code cells ran, and what went wrong in which.
 
     `end` is how the run ended; of one that was left it is enough that some cells ran.
     """
     code = [c for c in cells if c["cell_type"] == "code" and c["source"].strip()]
-    skipped, problems = [], []
+    skipped = []
+    problems = []
     for number, cell in enumerate(code, 1):
         place = f"cell [{number}] `{cell['source'].strip().splitlines()[0]}`"
         if cell["execution_count"] is None:
@@ -229,7 +221,7 @@ def judge(cells, end):
     return len(code) - len(skipped), problems
 
 
-def check(browser, address, path, seconds):
+def check(browser: Browser, address: str, path: Path, seconds: float | None) -> bool:
     """Run one notebook, print its line, and return whether it is in order.
 
     Where `seconds` isn't None, the run is left after so long.
@@ -269,20 +261,7 @@ def check(browser, address, path, seconds):
     return verdict == "ok"
 
 
-@contextmanager
-def chromium():
-    """The browser; exit and say how to install it where there is none."""
-    wanted = [os.environ["CHROMIUM"]] if os.environ.get("CHROMIUM") else CHROMIUM
-    path = next(filter(None, map(shutil.which, wanted)), None)
-    if path is None:
-        sys.exit(INSTALL)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS.split())
-        yield browser
-        browser.close()
-
-
-def check_some(paths, seconds):
+def check_some(paths: list[Path], seconds: float | None) -> bool:
     """`check` one after the other, in one browser; return whether all are in order."""
     # Being terminated must unwind the stack too, or the server would live on.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -296,7 +275,7 @@ def check_some(paths, seconds):
     return all(good)
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     """Check the notebooks named, or all of the course; return the exit status."""
     parser = argparse.ArgumentParser()
     parser.add_argument("notebooks", nargs="*", type=Path)
@@ -309,7 +288,7 @@ def main(arguments):
     PICTURES.mkdir(parents=True, exist_ok=True)
     if not options.notebooks:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            serves(Path(folder))
+            check_make_lab(Path(folder))
     # Two at a time; early and late chapters are in each half.
     act = partial(check_some, seconds=options.seconds)
     halves = [half for half in (paths[::2], paths[1::2]) if half]

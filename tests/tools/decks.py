@@ -1,12 +1,14 @@
 """Read every deck of build/site/slides/ in Chromium, slide by slide."""
 
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
-from browser import ROOT, chromium
+from chromium import chromium
 from matplotlib.image import imread
 from visit import FACTS, accessible, differs, expected, reported, sound, visitor
 
+ROOT = Path(__file__).resolve().parents[2]
 SIDES = ("left", "top", "right", "bottom")
 CONTRAST = 77  # of 255 steps between black and white
 SIZE = {"width": 1280, "height": 720}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from browser import chromium
+from chromium import chromium
 from torch import Tensor
 from visit import accessible, reported, visitor
 
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from common import random_tokens, seeded, shaken  # noqa: E402
 
 from companion import GPT, BPETokenizer, CharTokenizer, GPTConfig  # noqa: E402
-from companion.course.explore import page as written  # noqa: E402
+from companion.course.explore.building import page as written  # noqa: E402
 from companion.decoding.sampling import top_k, top_p  # noqa: E402
 from companion.text.shakespeare import tiny_shakespeare  # noqa: E402
 

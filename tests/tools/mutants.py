@@ -49,6 +49,7 @@ TESTS = {
     "training/checkpoints": ["checkpoints"],
     "training/reward": ["reward"],
     "pretrained/lora": ["lora"],
+    "pretrained/adapter_files": ["lora"],
     "pretrained/quantized": ["quantized"],
 }
 # `|` stands in annotations, where any other sign fails at once and proves nothing. Nor

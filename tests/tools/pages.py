@@ -17,11 +17,12 @@ from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
-from browser import ROOT, chromium
+from chromium import chromium
 from decks import read_slides
 from playwright.sync_api import Error
 from visit import FACTS, READY, accessible, differs, expected, reported, sound, visitor
 
+ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "site"
 # Many pages of two kinds, each kind alike but for the code; one of each stands for all.
 ALIKE = ("_modules/", "reference/")

@@ -4,13 +4,14 @@ import io
 import tempfile
 from pathlib import Path
 
-from browser import ROOT, chromium
+from chromium import chromium
 from PIL import Image
 
 from companion import CharTokenizer, explore
-from companion.course.notebook import trained
+from companion.course.runs import trained
 from companion.text.shakespeare import tiny_shakespeare
 
+ROOT = Path(__file__).resolve().parents[2]
 # The text, the next token, and beside them every head; the rest is left out.
 PARTS = """
 section:not(:has(#box, #heads, #line)) {display: none}

@@ -28,7 +28,7 @@ from companion import (
 from companion.course import parallel_demo
 from companion.model.attention import ENGINES
 from companion.model.blocks import FeedForward
-from companion.pretrained import lora
+from companion.pretrained import adapter_files, lora
 from companion.pretrained.quantized import PackedLinear, prepack
 from companion.training.parallel import (
     ShardedAdamW,
@@ -47,7 +47,9 @@ def run_demo():
     """Each part beside one process; one head of four is left to each."""
     process = Process.current("cpu")
     with process.joined():
-        assert parallel_demo.check(process.rank, process.world) == 1
+        lines = [*parallel_demo.compare(process.rank, process.world)]
+    assert len(lines) == 5
+    assert "with 1 of 4 heads" in lines[3]
 
 
 def test_every_part_follows_one_process():
@@ -349,18 +351,18 @@ def check_sharded_adapters(rank: int, folder: Path):
         adapter.B.data.normal_(0, 0.1, generator=seeded(2))
     parted = copy.deepcopy(whole)
     shard(parted, 2)
-    assert lora.fingerprint(parted) == lora.fingerprint(whole)
-    lora.save_adapter(folder / str(rank), parted)
+    assert adapter_files.fingerprint(parted) == adapter_files.fingerprint(whole)
+    adapter_files.save_adapter(folder / str(rank), parted)
     dist.barrier()
     assert [path.name for path in folder.iterdir()] == ["0"]
-    again = lora.load_adapter(folder / "0", shaken(GPT(SMALL)))
+    again = adapter_files.load_adapter(folder / "0", shaken(GPT(SMALL)))
     assert torch.equal(again(TOKENS), whole(TOKENS))
 
     plain = shaken(GPT(SMALL))
     shard(plain, 2)
     for call in (
         lambda: lora.add_adapters(plain),
-        lambda: lora.load_adapter(folder / "0", plain),
+        lambda: adapter_files.load_adapter(folder / "0", plain),
         lambda: lora.merge_adapters(parted),
         lambda: average_gradients(plain),
         lambda: shard_feed_forward(plain.blocks[0].feed_forward, 0, 2),

@@ -1,0 +1,1 @@
+"""Properties that must hold for whatever is drawn: `fuzz.py` runs them."""
