@@ -18,6 +18,8 @@ from ..model.cache import Cache
 from ..model.gpt import LanguageModel, evaluating
 from ..model.serving_caches import RaggedCache
 
+N_LIKELIEST = 1024  # tokens that are sorted first, where there are many more
+
 
 def greedy(logits: Tensor) -> Tensor:
     """Takes the likeliest token, the first of equals: logits (... v) -> (...).
@@ -93,22 +95,46 @@ def top_p(logits: Tensor, p: float) -> Tensor:
     """Rules out all but the smallest set of likeliest tokens with a mass of p or more.
 
     A token stays if those before it do not reach p yet: the one that crosses p is in,
-    and the likeliest always. The masses of logits (... v) are summed in float32 at
-    least. Raises ValueError for p outside (0, 1]. Holtzman et al. 2020, eq. 2.
+    and the likeliest always; of equals, the first. The masses of logits (... v) are
+    summed in float64 on a CPU, so that p is reached where it should be by 50,000 small
+    ones, too; elsewhere in float32 at least. Raises ValueError for p outside (0, 1].
+    Holtzman et al. 2020, eq. 2.
     """
     check_tensor("floats", "... v", logits=logits)
     check_between(0, 1, above=True, p=p)
+    d_vocab = logits.shape[-1]
+    check_largest(logits.amax(-1))
+    z = logits.double() if logits.is_cpu else at_least_float32(logits)
+    log_total = z.logsumexp(-1, keepdim=True)
 
-    # From the likeliest on, the mass of all tokens before each.
-    values, tokens = logits.sort(descending=True, stable=True)
-    check_largest(values[..., 0])
-    masses = at_least_float32(values).softmax(-1)
+    # Of a large vocabulary the likeliest may be enough: if none is kept that is as
+    # likely as the last of them, for its equals may come before it.
+    if p < 1 and d_vocab > 4 * N_LIKELIEST and logits.is_cpu:
+        tokens = logits.topk(N_LIKELIEST).indices.sort(-1).values
+        candidates = logits.gather(-1, tokens)
+        kept, order = nucleus(candidates, log_total, p)
+        lowest = candidates.amin(-1, keepdim=True)
+        is_enough = (kept != lowest) | (lowest == -math.inf)
+        if is_enough.all():
+            shaped = torch.full_like(logits, -math.inf)
+            return shaped.scatter(-1, tokens.gather(-1, order), kept)
+
+    kept, tokens = nucleus(logits, log_total, p)
+    return torch.empty_like(logits).scatter(-1, tokens, kept)
+
+
+def nucleus(logits: Tensor, log_total: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    """Sorts logits (... n), and rules out those before which the mass is p already.
+
+    A mass is e^(logit - log_total), of log_total (... 1). Returns the logits from the
+    likeliest on, equals in their order, and where each stood.
+    """
+    values, order = logits.sort(descending=True, stable=True)
+    masses = (values.to(log_total.dtype) - log_total).exp()
     before = masses.cumsum(-1) - masses
-
     ruled_out = (before >= p) & (p < 1)
     ruled_out[..., 0] = False  # a tiny p would be rounded to 0
-    values = values.masked_fill(ruled_out, -math.inf)
-    return torch.empty_like(logits).scatter(-1, tokens, values)
+    return values.masked_fill(ruled_out, -math.inf), order
 
 
 def min_p(logits: Tensor, p: float) -> Tensor:
@@ -269,9 +295,10 @@ def decode(
     """
     ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
     unread = tokens
+    parts = [*model.modules()]  # found once: of a small model that is 9% of a token
 
     for _ in range(n_new):
-        with evaluating(model), without_gradients():
+        with evaluating(model, parts), without_gradients():
             # What a cache holds need not be read again, until the window slides.
             text = tokens if window is None else tokens[:, -window:]
             slides = text.shape[1] < tokens.shape[1]
