@@ -9,7 +9,7 @@ are.
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +20,12 @@ from ..inputs import check_tensor, shown
 from ..model.blocks import is_plain_linear
 from ..model.gpt import GPT
 from ..training.processes import check_not_sharded
+from .joined import join_layers
 
 BLOCK = 32  # inputs that share a scale and an offset
+# Outputs that are packed at once: the kernel's own groups have up to 64.
+N_ROWS = 64 * 64
+Network = TypeVar("Network", bound=nn.Module)
 # Which of the numbers 0 to 15, or 0 to 255, the kernel takes for 0: its own begin at
 # -8. Of 8 bits both halves do, in 16 * high + low.
 CENTER = {4: 8, 8: 16 * 8 + 8}
@@ -108,8 +112,13 @@ def prepack(model: GPT) -> GPT:
         if bfloat16_is_faster("cpu") and is_allowed():
             dtypes.append(torch.bfloat16)
 
+    def fits(layer: nn.Linear) -> bool:
+        return layer.weight.is_cpu and layer.weight.dtype in dtypes
+
+    check_not_sharded(model, "lay the whole model out to decode")
+    join_layers(model, PrepackedLinear, fits)
     for part, name, layer in linear_layers(model):
-        if layer.weight.is_cpu and layer.weight.dtype in dtypes:
+        if fits(layer):
             setattr(part, name, PrepackedLinear(layer).train(layer.training))
 
     if any(isinstance(part, PrepackedLinear) for part in model.modules()):
@@ -187,25 +196,38 @@ class PackedLinear(nn.Module):
         self.bias = bias
         self.n_bits = n_bits
 
-        # The kernel wants outputs in sixteens: rows of zeros fill the last ones up.
+        # The kernel wants outputs in sixteens: rows of zeros fill the last ones up. Few
+        # at a time, for their whole numbers take eight times the memory.
         n_missing = -self.out_features % 16
         weight = F.pad(weight.detach(), (0, 0, 0, n_missing))
-        numbers, scales, minimums = in_blocks(weight, n_bits)
-        offsets = minimums + CENTER[n_bits] * scales
+        halves = zip(*map(self.packed_rows, weight.split(N_ROWS)), strict=True)
+        packed, pairs = [], []
+        for half in halves:
+            packed += [numbers for numbers, _ in half]
+            pairs += [pair for _, pair in half]
+        self.register_buffer("packed", torch.cat(packed))
+        self.register_buffer("scales_and_offsets", torch.cat(pairs, 1))
 
-        # Of 8 bits, the high halves of all numbers, and below them the low ones.
-        if n_bits == 8:
+    def packed_rows(self, weight: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Packs rows (o i) of the weight in the kernel's own order.
+
+        Returns their numbers, and for each block n a scale and an offset (n o 2); of 8
+        bits those of the high halves, and of the low ones.
+        """
+        numbers, scales, minimums = in_blocks(weight, self.n_bits)
+        offsets = minimums + CENTER[self.n_bits] * scales
+        halves = [(numbers, scales, offsets)]
+        if self.n_bits == 8:
             high_offsets = nearest_bfloat16(offsets)
-            low_offsets = offsets - high_offsets
-            numbers = torch.cat([numbers >> 4, numbers & 15])
-            scales = torch.cat([16 * scales, scales])
-            offsets = torch.cat([high_offsets, low_offsets])
+            high = (numbers >> 4, 16 * scales, high_offsets)
+            halves = [high, (numbers & 15, scales, offsets - high_offsets)]
 
-        # The kernel's own order: numbers (o i), and for each block n a pair (n o 2).
         convert = private_operation(torch, "_convert_weight_to_int4pack_for_cpu")
-        self.register_buffer("packed", convert(numbers.flatten(1), 1))
-        pairs = torch.cat([scales, offsets], -1).transpose(0, 1)
-        self.register_buffer("scales_and_offsets", pairs.bfloat16().contiguous())
+        parts = []
+        for numbers, scales, offsets in halves:
+            pairs = torch.cat([scales, offsets], -1).transpose(0, 1)
+            parts.append((convert(numbers.flatten(1), 1), pairs.bfloat16()))
+        return parts
 
     def forward(self, x: Tensor) -> Tensor:
         if x.requires_grad:
@@ -238,7 +260,7 @@ def kernel_is_here() -> bool:
     return is_fast and is_known and sys.platform != "win32"
 
 
-def pack_weights(model: GPT) -> GPT:
+def pack_weights(model: Network) -> Network:
     """Packs weights into 4 bits, the output matrix into 8. Returns the model itself.
 
     A layer whose inputs don't come in blocks of 32 stays as it is. Where the kernel is
@@ -246,19 +268,24 @@ def pack_weights(model: GPT) -> GPT:
     so. A packed model can't be trained: none of its parameters has a gradient.
     Chapter 12.
     """
-    layers = linear_layers(model)
-    is_on_cpu = all(layer.weight.is_cpu for _, _, layer in layers)
+    is_on_cpu = all(layer.weight.is_cpu for _, _, layer in linear_layers(model))
     if not kernel_is_here() or not is_on_cpu:
         warnings.warn("no 4-bit kernel here: the weights run unpacked", stacklevel=2)
         return model
 
+    def packed(layer: nn.Linear, n_bits: int = 4) -> PackedLinear:
+        return PackedLinear(layer.weight, layer.bias, n_bits)
+
+    def fits(layer: nn.Linear) -> bool:
+        return layer.in_features % BLOCK == 0
+
+    join_layers(model, packed, fits)
     paths = {id(part): path.split(".") for path, part in model.named_modules()}
-    for part, name, layer in layers:
-        if layer.in_features % BLOCK == 0:
+    for part, name, layer in linear_layers(model):
+        if fits(layer):
             # With an adapter the output matrix is `unembedding.layer`.
             n_bits = 8 if "unembedding" in paths[id(layer)] else 4
-            packed = PackedLinear(layer.weight, layer.bias, n_bits)
-            setattr(part, name, packed.train(layer.training))
+            setattr(part, name, packed(layer, n_bits).train(layer.training))
 
     if any(isinstance(part, PackedLinear) for part in model.modules()):
         model.requires_grad_(False)

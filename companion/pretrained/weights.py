@@ -1,6 +1,6 @@
 """What all published weights need: our names, and a model of them. Chapter 12."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -8,8 +8,10 @@ from torch.overrides import TorchFunctionMode
 
 from ..model.gpt import GPT, GPTConfig
 
+T = TypeVar("T")  # a tensor, or how it is stored
 
-def rename(tensors: dict[str, Tensor], names: dict, n_blocks: int) -> dict[str, Tensor]:
+
+def rename(tensors: dict[str, T], names: dict, n_blocks: int) -> dict[str, T]:
     """Returns the tensors of a file by our names.
 
     `names` maps the file's names to ours; {} in both stands for the number of the
