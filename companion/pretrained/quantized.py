@@ -24,7 +24,7 @@ from .joined import join_layers
 
 BLOCK = 32  # inputs that share a scale and an offset
 # Outputs that are packed at once: the kernel's own groups have up to 64.
-N_ROWS = 64 * 64
+N_ROWS = 4 * 64
 Network = TypeVar("Network", bound=nn.Module)
 # Which of the numbers 0 to 15, or 0 to 255, the kernel takes for 0: its own begin at
 # -8. Of 8 bits both halves do, in 16 * high + low.
