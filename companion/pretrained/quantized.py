@@ -23,7 +23,7 @@ from ..training.processes import check_not_sharded
 from .joined import join_layers
 
 BLOCK = 32  # inputs that share a scale and an offset
-# Outputs that are packed at once: the kernel's own groups have up to 64.
+# Outputs that are packed at once: whole groups of the kernel's, which have up to 64.
 N_ROWS = 4 * 64
 Network = TypeVar("Network", bound=nn.Module)
 # Which of the numbers 0 to 15, or 0 to 255, the kernel takes for 0: its own begin at
@@ -197,37 +197,29 @@ class PackedLinear(nn.Module):
         self.n_bits = n_bits
 
         # The kernel wants outputs in sixteens: rows of zeros fill the last ones up. Few
-        # at a time, for their whole numbers take eight times the memory.
+        # at a time, for what lies between takes many times the memory.
         n_missing = -self.out_features % 16
         weight = F.pad(weight.detach(), (0, 0, 0, n_missing))
-        halves = zip(*map(self.packed_rows, weight.split(N_ROWS)), strict=True)
-        packed, pairs = [], []
-        for half in halves:
-            packed += [numbers for numbers, _ in half]
-            pairs += [pair for _, pair in half]
-        self.register_buffer("packed", torch.cat(packed))
-        self.register_buffer("scales_and_offsets", torch.cat(pairs, 1))
-
-    def packed_rows(self, weight: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Packs rows (o i) of the weight in the kernel's own order.
-
-        Returns their numbers, and for each block n a scale and an offset (n o 2); of 8
-        bits those of the high halves, and of the low ones.
-        """
-        numbers, scales, minimums = in_blocks(weight, self.n_bits)
-        offsets = minimums + CENTER[self.n_bits] * scales
-        halves = [(numbers, scales, offsets)]
-        if self.n_bits == 8:
-            high_offsets = nearest_bfloat16(offsets)
-            high = (numbers >> 4, 16 * scales, high_offsets)
-            halves = [high, (numbers & 15, scales, offsets - high_offsets)]
-
-        convert = private_operation(torch, "_convert_weight_to_int4pack_for_cpu")
         parts = []
-        for numbers, scales, offsets in halves:
-            pairs = torch.cat([scales, offsets], -1).transpose(0, 1)
-            parts.append((convert(numbers.flatten(1), 1), pairs.bfloat16()))
-        return parts
+        for rows in weight.split(N_ROWS):
+            numbers, scales, minimums = in_blocks(rows, n_bits)
+            parts.append((numbers.byte(), scales, minimums + CENTER[n_bits] * scales))
+        numbers, scales, offsets = map(torch.cat, zip(*parts, strict=True))
+
+        # Of 8 bits, the high halves of all numbers, and below them the low ones.
+        if n_bits == 8:
+            high_offsets = nearest_bfloat16(offsets)
+            low_offsets = offsets - high_offsets
+            numbers = torch.cat([numbers >> 4, numbers & 15])
+            scales = torch.cat([16 * scales, scales])
+            offsets = torch.cat([high_offsets, low_offsets])
+
+        # The kernel's own order: numbers (o i), and for each block n a pair (n o 2).
+        convert = private_operation(torch, "_convert_weight_to_int4pack_for_cpu")
+        groups = numbers.flatten(1).split(N_ROWS)
+        self.register_buffer("packed", torch.cat([convert(x.int(), 1) for x in groups]))
+        pairs = torch.cat([scales, offsets], -1).transpose(0, 1)
+        self.register_buffer("scales_and_offsets", pairs.bfloat16().contiguous())
 
     def forward(self, x: Tensor) -> Tensor:
         if x.requires_grad:
