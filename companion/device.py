@@ -92,6 +92,7 @@ def fast_products() -> Iterator[None]:
     and PyTorch's fused attention five. `@fast_products()` may stand over a function.
     Nothing changes where oneDNN would be less exact, where somebody has chosen a
     precision, and beside an accelerator, whose products the choice would round.
+    Chapter 05.
     """
     try:
         is_chosen = torch.get_float32_matmul_precision() != "highest"

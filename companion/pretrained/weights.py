@@ -48,10 +48,9 @@ class Undrawn(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None) -> Any:
         """Calls a function of PyTorch's, or gives what it would fill."""
-        kwargs = kwargs or {}
         if function in self.drawing or function in self.methods:
             return args[0] if args else kwargs["tensor"]
-        return function(*args, **kwargs)
+        return function(*args, **(kwargs or {}))
 
 
 def empty(config: GPTConfig) -> GPT:
