@@ -1,4 +1,4 @@
-"""Layers that multiply the same numbers, joined to one to decode. Chapters 10, 12.
+"""Layers that multiply the same numbers, joined to one to decode. Chapter 12.
 
 A token's products are small, so that the calls around them are a large part of its
 time. Here queries, keys and values come out of one product, gate and hidden layer out

@@ -112,13 +112,8 @@ def prepack(model: GPT) -> GPT:
         if bfloat16_is_faster("cpu") and is_allowed():
             dtypes.append(torch.bfloat16)
 
-    def fits(layer: nn.Linear) -> bool:
-        return layer.weight.is_cpu and layer.weight.dtype in dtypes
-
-    check_not_sharded(model, "lay the whole model out to decode")
-    join_layers(model, PrepackedLinear, fits)
     for part, name, layer in linear_layers(model):
-        if fits(layer):
+        if layer.weight.is_cpu and layer.weight.dtype in dtypes:
             setattr(part, name, PrepackedLinear(layer).train(layer.training))
 
     if any(isinstance(part, PrepackedLinear) for part in model.modules()):

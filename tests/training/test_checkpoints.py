@@ -490,7 +490,7 @@ def on_meta():
 @pytest.mark.parametrize(
     "make, words",
     [
-        (laid_out, "to_heads is a PrepackedLinear, whose weights"),
+        (laid_out, "to_queries is a PrepackedLinear, whose weights"),
         (packed, "blocks.0.feed_forward.to_output is a PackedLinear, whose weights"),
         (with_a_foreign_parameter, r"AdamW holds a parameter of shape \(3,\)"),
         (with_state_of_parts, "AdamW keeps state of .* no parameter of the model"),

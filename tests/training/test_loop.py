@@ -282,7 +282,7 @@ def packed():
         (of_another_model, "AdamW holds no parameter of the model"),
         (of_frozen_parameters, "AdamW holds no parameter of the model"),
         (with_new_parameters, "AdamW holds no parameter of the model"),
-        (laid_out, "to_heads is a PrepackedLinear, whose weights are laid out"),
+        (laid_out, "to_queries is a PrepackedLinear, whose weights are laid out"),
         (packed, "to_output is a PackedLinear, whose weights are laid out"),
     ],
 )
