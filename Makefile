@@ -18,9 +18,15 @@ endif
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 NPM := mathjax@3.2.2 reveal.js@5.2.1
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
+# 05 takes longest, and keeps the model that some later ones read, or train for a minute
+# where it is missing. So 05 begins, and those end, the longest of them first.
+READERS := $(foreach n,15 06 12 10 07 09,$(wildcard notebooks/$(n)_*.ipynb))
+ORDERED := $(wildcard notebooks/05_*.ipynb)
+ORDERED += $(filter-out $(ORDERED) $(READERS),$(NOTEBOOKS)) $(READERS)
 
-.PHONY: help lab test data notebooks browser train explore chat tune bench tables seeds fuzz \
-	kernels mutants assignment classroom guide site slides pages pictures links lock clean
+.PHONY: help lab test data notebooks browser train explore describe chat tune bench tables \
+	seeds ladder fuzz kernels mutants assignment classroom guide site slides pages pictures \
+	links lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -40,9 +46,9 @@ test: data ## run all tests, and all notebooks under strict nbval
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
-	$(PYTHON) -m pytest -n 2 --dist worksteal tests
-	$(PYTHON) -m pytest -n 2 --dist loadfile \
-		--nbval --nbval-current-env --nbval-cell-timeout=600 notebooks
+	$(PYTHON) -m pytest -p no:nbval -n 2 --dist worksteal tests
+	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+		--nbval --nbval-current-env --nbval-cell-timeout=600 $(ORDERED)
 
 data: $(VENV)/ready ## set up: the environment, and the data in the cache
 	@$(PYTHON) -m companion
@@ -59,6 +65,9 @@ train: data ## train for ten minutes, and go on where it was stopped
 
 explore: data ## see into your model of chapter 05 in a browser, in one file that works offline
 	@$(PYTHON) -m companion explore
+
+describe: $(VENV)/ready ## say what a published model is made of: make describe model=folder
+	@$(PYTHON) -m companion describe "$(model)"
 
 chat: data ## talk with the published model of chapter 12 in the terminal
 	@$(PYTHON) -m companion chat $(if $(adapter),--adapter "$(adapter)")
@@ -77,11 +86,14 @@ tables: ## write what `make bench` measured into docs/speed.md and the README
 seeds: data ## run the chapters with other seeds; N=3 seeds, ONE=05 for one chapter
 	$(PYTHON) tests/tools/seeds.py -n $(or $(N),3) $(ONE)
 
+ladder: data ## measure the ladder's rungs with three other seeds; ONE=03 for one chapter
+	$(PYTHON) tests/tools/ladder.py $(ONE)
+
 fuzz: data ## try random models, caches, cuts and interruptions for ten minutes
 	$(PYTHON) tests/tools/fuzz.py
 
-kernels: data ## run tests and notebooks as other processors do, in hours; ONE=avx2 for one
-	$(PYTHON) tests/tools/kernels.py -n 2 $(if $(ONE),--setting $(ONE))
+kernels: data ## tests and notebooks as on other processors, in hours; ONE=avx2 ON=notebooks
+	$(PYTHON) tests/tools/kernels.py -n 2 $(if $(ONE),--setting $(ONE)) $(ON)
 
 mutants: data ## put small faults into the package and see which no test notices
 	$(PYTHON) -m pip install --quiet --constraint requirements.lock --editable .[mutants]

@@ -7,11 +7,12 @@ One legend of axes, used by every shape and every `einops` pattern:
 
 These names are what chapters use. The rooms they come from: `companion.text`,
 `companion.model`, `companion.training`, `companion.decoding`, `companion.pretrained`,
-and `companion.course`, which holds what the course needs around them: figures, checks,
-whole runs. Importing the package changes nothing in the process.
+`companion.course`, which holds what the course needs around them: figures, checks,
+whole runs, and `companion.commands`, what is started in a terminal. Importing the
+package changes nothing in the process.
 """
 
-__version__ = "0.1.0"  # of the course, too: CHANGELOG.md
+__version__ = "0.2.0"  # of the course, too: CHANGELOG.md
 
 from .artifacts import CACHE
 from .device import fast_products
@@ -27,7 +28,7 @@ from .model.positions import deinterleave, interleave, relative_buckets
 from .model.positions import rotary, rotate, sinusoidal
 from .model.cache import Cache, ConcatenatingCache, Int8Cache, PreallocatedCache
 from .model.cache import quantize
-from .model.serving_caches import RaggedCache, SlidingWindowCache
+from .model.serving_caches import RaggedCache, SinkCache, SlidingWindowCache
 from .model.blocks import Block, FeedForward, GatedFeedForward, LayerNorm, PostNormBlock
 from .model.blocks import RMSNorm
 from .model.gpt import GPT, GPTConfig
@@ -41,6 +42,7 @@ from .decoding.sampling import min_p, temperature, top_k, top_p
 from .decoding.beam_search import beam_search
 from .decoding.speculation import PromptLookup, speculate
 from .decoding.serving import Request, Server
+from .pretrained.families import load_family
 from .course.recipes import RECIPES, Recipe
 from .course.runs import train_recipe
 from .course.explore import explore

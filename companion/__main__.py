@@ -7,7 +7,7 @@ import sys
 from types import FrameType
 
 from . import artifacts
-from .course import explore, runs
+from .commands import describe, explore, train
 
 
 def prepare_streams() -> None:
@@ -43,30 +43,33 @@ def run_command() -> None:
     parser = argparse.ArgumentParser("python -m companion", description=__doc__)
     commands = parser.add_subparsers(title="commands", dest="command")
     commands.add_parser("gpt2", help="fetch GPT-2's weights for chapter 12, 548 MB")
-    # These four read their own options, `--help` among them.
+    # These five read their own options, `--help` among them.
     commands.add_parser("train", help="train a model, or go on", add_help=False)
     commands.add_parser("chat", help="talk with SmolLM2", add_help=False)
     commands.add_parser("tune", help="teach SmolLM2 your own answers", add_help=False)
     commands.add_parser("explore", help="see into your own model", add_help=False)
+    commands.add_parser("describe", help="read a config.json", add_help=False)
     arguments, options = parser.parse_known_args()
     command = arguments.command
 
     # Trainings and talks have their own way to end.
-    if command in (None, "gpt2", "explore"):
+    if command in (None, "gpt2", "explore", "describe"):
         signal.signal(signal.SIGTERM, stop)
 
     if command == "train":
-        runs.main(options)
+        train.main(options)
     elif command == "chat":
-        from .course import chat  # half a second more, for `gguf`
+        from .commands import chat  # half a second more, for `gguf`
 
         chat.main(options)
     elif command == "tune":
-        from .course import tune  # for the same reason
+        from .commands import tune  # for the same reason
 
         tune.main(options)
     elif command == "explore":
         explore.main(options)
+    elif command == "describe":
+        describe.main(options)
     elif options:
         parser.error(f"unrecognized arguments: {' '.join(options)}")
     elif command == "gpt2":

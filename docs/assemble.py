@@ -7,12 +7,14 @@ model, which is trained now where it is missing.
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 from chapters import PATHS, ROOT, cover
 
 from companion.course.explore import page
 from companion.course.notebook import trained
+from companion.pretrained.anatomy import anatomy, read_config
 from companion.text.shakespeare import tiny_shakespeare
 from companion.text.tokenizers import CharTokenizer
 
@@ -54,18 +56,15 @@ def cards(first: str, last: str) -> str:
     return text
 
 
-def modules() -> dict[str, tuple[str, str]]:
-    """Every module's first chapter and first line, in the order of the chapters.
-
-    What names no chapter serves all of them and comes first.
-    """
-    found = []
-    for path in (ROOT / "companion").rglob("[a-z]*.py"):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        words = ast.get_docstring(ast.parse(path.read_text("utf-8")))
-        chapter = re.search(r"chapters? (\d\d)", words, flags=re.I)
-        found.append((chapter[1] if chapter else "", name, words.partition("\n")[0]))
-    return {name: (chapter, line) for chapter, name, line in sorted(found)}
+def modules() -> dict[str, str]:
+    """Every module's first line, in the order of the rooms in pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    found = {}
+    for package in project["tool"]["setuptools"]["packages"]:
+        for path in sorted(ROOT.joinpath(*package.split(".")).glob("[a-z]*.py")):
+            words = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+            found[f"{package}.{path.stem}"] = words.partition("\n")[0]
+    return found
 
 
 def reference() -> dict[str, str]:
@@ -73,11 +72,11 @@ def reference() -> dict[str, str]:
     known = modules()
     checks = [name for name in known if ".course.checks." in name]
     listed = {name: words for name, words in known.items() if name not in checks}
-    listed["companion.course.checks"] = ("", "Checks for the exercises.")
+    listed["companion.course.checks"] = "Checks for the exercises."
     pages = {name: f"# {name}\n\n{MODULE.format(name=name)}" for name in listed}
     for name in checks:
         pages["companion.course.checks"] += f"\n## {name}\n\n{MODULE.format(name=name)}"
-    lines = [f"- [](reference/{name}.md): {line}" for name, (_, line) in listed.items()]
+    lines = [f"- [](reference/{name}.md): {line}" for name, line in listed.items()]
     tree = [f"reference/{name}" for name in listed]
     text = (ROOT / "docs" / "reference.md").read_text("utf-8")
     text = text.replace("MODULES", "\n".join(lines)).replace("TREE", "\n".join(tree))
@@ -94,9 +93,52 @@ def contents() -> dict[str, bytes]:
     for name, text in docs.items():
         docs[name] = text.replace("](../", "](").replace("](docs/", "](")
     docs["index.md"] = GROUP.sub(lambda group: cards(*group.groups()), docs["index.md"])
+    docs["models.md"] = docs["models.md"].replace("MODELS", models())
     found = {name: text.encode() for name, text in (docs | reference()).items()}
     found |= {f"notebooks/{path.name}": path.read_bytes() for path in PATHS}
     return found | {f"pictures/{path.stem}.png": cover(path)[0] for path in PATHS}
+
+
+def models() -> str:
+    """A table of the models in docs/models/, and for each one its parts."""
+    chapters = {path.name[:2]: path.stem for path in PATHS}
+    found = []
+    for path in (ROOT / "docs" / "models").glob("*.json"):
+        config = read_config(path)
+        found.append((config["_name_or_path"], anatomy(config)))
+    found.sort(key=lambda pair: pair[1].n_parameters())
+
+    table = [
+        "| model | blocks × width | parameters | at work on a token | cache of its"
+        " whole context |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    sections = []
+    for name, model in found:
+        link = f"[{name.partition('/')[2]}](https://huggingface.co/{name})"
+        sizes = (
+            f"{model.n_layers} × {model.d_model:,}",
+            in_billions(model.n_parameters()),
+            in_billions(model.n_parameters(active=True)),
+            f"{model.cache_bytes(model.context_length) / 1e9:.2f} GB"
+            f" of {model.context_length:,} tokens",
+        )
+        table.append(f"| {link} | {' | '.join(sizes)} |")
+
+        lines = [f"## {name.partition('/')[2]}", ""]
+        for part in model.parts():
+            where = "no chapter has it"
+            if part.chapter is not None:
+                where = f"[{part.chapter}](notebooks/{chapters[part.chapter]}.ipynb)"
+            lines.append(f"- {part.what}: {where}")
+        lines += [f"- {thing}: no chapter has it" for thing in model.odd]
+        sections.append("\n".join(lines))
+    return "\n\n".join(["\n".join(table), *sections])
+
+
+def in_billions(n: int) -> str:
+    """A number of parameters, rounded: 0.135 billion, 20.9 billion."""
+    return f"{n / 1e9:.3g} billion"
 
 
 def explorable() -> str:

@@ -33,6 +33,7 @@ python_maximum_signature_line_length = 72
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static", "../build/npm/node_modules/mathjax/es5/tex-svg.js"]
 html_css_files = ["site.css"]
+html_js_files = ["print.js"]
 html_extra_path = ["../build/extra"]  # the page of chapter 05's model
 # The reference lists every module; the names are too long for the table on a telephone.
 html_domain_indices = False

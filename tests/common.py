@@ -186,10 +186,10 @@ def without_network() -> list[str]:
 
 def torchrun(n: int, *words: str, limit: float = 150) -> subprocess.CompletedProcess:
     """Run a module or a script in n processes, and not longer than `limit` seconds."""
-    launcher = "-m torch.distributed.run --rdzv-backend c10d --local-addr 127.0.0.1"
-    launcher += f" --rdzv-endpoint 127.0.0.1:0 --nproc-per-node {n}"
+    from companion.course.notebook import launcher  # a second, for matplotlib
+
     return subprocess.run(
-        [*without_network(), sys.executable, *launcher.split(), *words],
+        [*without_network(), *launcher(n), *words],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

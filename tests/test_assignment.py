@@ -18,12 +18,9 @@ from assignment import (
     is_solution,
     write_course,
 )
+from hand_ins import facts
 
 KEYS = {"schema_version", "grade_id", "grade", "solution", "locked", "task"}
-
-
-def facts(cell) -> dict:
-    return cell.metadata.get("nbgrader", {})
 
 
 def chapter(path) -> list[tuple[str, str]]:
@@ -96,6 +93,16 @@ def test_settings_that_a_teacher_has_changed_stay_and_are_named(tmp_path):
     assert write_course(tmp_path) == [settings]
     assert settings.read_text() == "mine"
     assert len([*tmp_path.glob("source/*/*.ipynb")]) == len(NOTEBOOKS)
+
+
+def test_a_teacher_s_own_grading_stays_and_is_named(tmp_path):
+    write_course(tmp_path)
+    folder = tmp_path / "grading"
+    given = {path.name for path in (TUTOR.parent / "grading").glob("*.py")}
+    assert {path.name for path in folder.iterdir()} == given
+    (folder / "running.py").write_text("mine")
+    assert write_course(tmp_path) == [folder]
+    assert (folder / "running.py").read_text() == "mine"
 
 
 def other_text(notebook):

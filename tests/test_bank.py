@@ -8,6 +8,7 @@ import pytest
 import torch
 from assignment import NOTEBOOKS, assignment
 from bank import BANK, questions
+from hand_ins import facts
 
 from companion.course.checks.compare import Mistake
 from companion.course.checks.homework import agree, grade
@@ -27,10 +28,6 @@ def said_of(check, answer) -> str:
     except Mistake as mistake:
         return str(mistake)
     return ""
-
-
-def facts(cell) -> dict:
-    return cell.metadata.get("nbgrader", {})
 
 
 def test_every_chapter_has_homework():

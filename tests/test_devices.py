@@ -23,6 +23,7 @@ from companion import (
     Int8Cache,
     PreallocatedCache,
     RaggedCache,
+    SinkCache,
     SlidingWindowCache,
     beam_search,
     causal_mask,
@@ -46,7 +47,8 @@ CACHES = {
     "concatenating": ConcatenatingCache,
     "preallocated": lambda: PreallocatedCache(9),
     "ragged": lambda: RaggedCache(9, 2),
-    "window": lambda: SlidingWindowCache(3, 1),
+    "window": lambda: SlidingWindowCache(3),
+    "sinks": lambda: SinkCache(3, 1),
     "int8": lambda: Int8Cache(9),
 }
 # Every scheme of positions and every engine once, not each with each.
@@ -182,10 +184,10 @@ def test_noise_is_the_same_wherever_the_logits_lie():
 
 def test_each_process_of_a_machine_takes_its_own_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert Process.this().device == "cuda:0"
+    assert Process.current().device == "cuda:0"
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert Process.this() == Process("cuda:1", 3, 4)
-    assert Process.this("cuda").device == "cuda:1"
-    assert Process.this("cpu").device == "cpu"
+    assert Process.current() == Process("cuda:1", 3, 4)
+    assert Process.current("cuda").device == "cuda:1"
+    assert Process.current("cpu").device == "cpu"

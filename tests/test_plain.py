@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "decoding": {"model"},
     "pretrained": {"text", "model", "training"},
     "course": {"text", "model", "training", "decoding", "pretrained"},
+    "commands": {"text", "model", "training", "decoding", "pretrained", "course"},
 }
 # The facade and the command line stand above all rooms.
 ABOVE_ALL = {PACKAGE / "__init__.py", PACKAGE / "__main__.py"}

@@ -128,7 +128,7 @@ BAD = {
     ],
     "MultiHeadAttention.forward": refusing(
         lambda mask: LAYER(HEADS[:, 0], mask=mask),
-        ("padding", "the one name is 'causal'"),
+        ("causal", "'causal'; it must be bool, True = may attend"),
         (torch.ones(5, 5).int(), "must be bool, True = may attend"),
     ),
     "alibi": [(lambda: c.alibi(2, 5, 4), "5 queries need as many keys, there are 4")],
@@ -157,10 +157,14 @@ BAD = {
     ],
     "SlidingWindowCache": [
         (lambda: c.SlidingWindowCache(0), WHOLE),
-        (lambda: c.SlidingWindowCache(4, -1), WHOLE),
         (lambda: cached(cached(c.SlidingWindowCache(4)), 1), "2 streams"),
     ],
     "Int8Cache": [(lambda: cached(c.Int8Cache(2)), "capacity (2)")],
+    "SinkCache": [
+        (lambda: c.SinkCache(0, 1), WHOLE),
+        (lambda: c.SinkCache(4, 0), WHOLE),
+        (lambda: cached(cached(c.SinkCache(4, 1)), 1), "2 streams"),
+    ],
     "RaggedCache": [
         (lambda: c.RaggedCache(4, 0), WHOLE),
         (lambda: cached(c.RaggedCache(8, 2), 1), "2 streams"),
@@ -185,7 +189,7 @@ BAD = {
         (lambda: c.FeedForward(8, 0), WHOLE),
         (lambda: c.GatedFeedForward(8, activation="swish"), "not in ["),
     ],
-    "Block": [(lambda: c.Block(None, None, (1, 2, 3)), "3 norms")],
+    "Block": [(lambda: PAIR.decoder.blocks[0](random(2, 3, 8)), "needs one")],
     "GPTConfig": [
         (lambda: c.GPTConfig(n_layers=0), WHOLE),
         (lambda: c.GPTConfig(n_kv_heads=True), WHOLE),

@@ -1,16 +1,11 @@
 """The site's first page has every chapter, and a slide ends where a sentence does."""
 
 import re
-import sys
-from pathlib import Path
 
+import assemble
 import pytest
-
-sys.path.append(str(Path(__file__).parent.parent / "docs"))
-
-import assemble  # noqa: E402
-import slides  # noqa: E402
-from chapters import PATHS, prepared  # noqa: E402
+import slides
+from chapters import PATHS, prepared
 
 
 def test_a_colon_in_the_middle_of_a_sentence_does_not_end_it():

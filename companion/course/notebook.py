@@ -53,15 +53,20 @@ def torchrun(program: str | Callable[[], None], n_processes: int) -> None:
         run_in_processes([str(path)], n_processes)
 
 
-def run_in_processes(program: list[str], n_processes: int) -> None:
-    """Runs what torch.distributed.run takes; prints what it prints. See `torchrun`."""
+def launcher(n_processes: int) -> list[str]:
+    """Returns the command that starts what follows in processes of this machine."""
     command = [sys.executable, "-m", "torch.distributed.run"]
     # A free port of this machine, whatever its name is in the network.
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
     command += ["--local-addr", "127.0.0.1"]
     command += ["--nproc-per-node", str(n_processes)]
+    return command
+
+
+def run_in_processes(program: list[str], n_processes: int) -> None:
+    """Runs what torch.distributed.run takes; prints what it prints. See `torchrun`."""
     result = subprocess.run(
-        [*command, *program],
+        [*launcher(n_processes), *program],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -140,7 +140,7 @@ def check(rank: int, world: int) -> int:
 
 
 if __name__ == "__main__":
-    process = Process.this("cpu")
+    process = Process.current("cpu")
     with process.joined():
         n_heads = check(process.rank, process.world)
     if process.rank == 0:

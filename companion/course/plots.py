@@ -106,8 +106,14 @@ def you_are_here(part: str) -> None:
             box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "linewidth": 0}
         axis.text(x, 0, label, ha="center", va="center", bbox=box, fontsize=13)
 
+    # What comes in goes past a part, too, and is added to what it found.
+    for start, end in ((3.75, 6.4), (6.75, 8.97)):
+        past = [start, start, end, end]
+        axis.plot(past, [0, 0.6, 0.6, 0], color="0.5", linewidth=1, zorder=0)
+        axis.text(end, 0, "+", ha="center", va="center", fontsize=15)
+
     # A frame around the block, which is repeated.
-    axis.add_patch(plt.Rectangle((3.9, -0.75), 5.05, 1.5, fill=False, linestyle=":"))
+    axis.add_patch(plt.Rectangle((3.6, -0.75), 5.6, 1.5, fill=False, linestyle=":"))
     axis.text(6.43, 0.82, "one block, of many in a row", ha="center", va="bottom")
     axis.set(xlim=(-0.5, 12.7), ylim=(-0.8, 1.25))
     axis.axis("off")
@@ -115,8 +121,9 @@ def you_are_here(part: str) -> None:
     finish(
         f"You are here: {part}",
         alt="The machine of chapter 04 in one row: tokens, embedding, positions, then a"
-        " block of norm, attention, norm and feed-forward, one of many in a row,"
-        f" then norm, output matrix, logits. One part is lit: {part}.",
+        " block of norm, attention, norm and feed-forward, one of many in a row, with"
+        " lines past both halves, then norm, output matrix, logits. One part is lit:"
+        f" {part}.",
     )
 
 
@@ -166,6 +173,20 @@ def plot_attention(
     axis.grid(False)
 
 
+def in_words(losses: Sequence[float]) -> str:
+    """Says where a curve of losses leads, in nats, as far as one digit shows it.
+
+    >>> in_words([4.2, 5.0, 3.1])
+    'falls from 4.2 to 3.1 nats'
+    """
+    first = losses[0]
+    last = losses[-1]
+    if f"{first:.1f}" == f"{last:.1f}":
+        return f"is {last:.1f} nats, as it was at first"
+    verb = "falls" if last < first else "rises"
+    return f"{verb} from {first:.1f} to {last:.1f} nats"
+
+
 class LiveCurve:
     """A progress bar over a loss curve, redrawn in place every `every` seconds.
 
@@ -201,11 +222,12 @@ class LiveCurve:
 
         axis.plot(self.losses, alpha=0.3)
         recent = [self.losses[max(0, i - 19) : i + 1] for i in range(n)]
-        axis.plot([sum(window) / len(window) for window in recent], color=COLORS[0])
+        smoothed = [sum(window) / len(window) for window in recent]
+        axis.plot(smoothed, color=COLORS[0])
         axis.set(xlim=(0, self.n_steps), xlabel="step", ylabel="loss (nats)")
         plt.close(figure)
 
-        alt = f"The loss falls from {self.losses[0]:.1f} nats: {report}"
+        alt = f"The loss {in_words(smoothed)}: {report}"
         metadata = {"image/png": {"alt": alt}}
         if self.handle:
             self.handle.update(figure, metadata=metadata)

@@ -1,12 +1,6 @@
-"""Runs: whole trainings by a recipe, on one device or under torchrun.
+"""Runs: whole trainings by a recipe, on one device or under torchrun. Chapter 05."""
 
-`python -m companion train --recipe fast` is the command line. Chapter 05.
-"""
-
-import argparse
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +16,7 @@ from ..inputs import check_between, check_name, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import GPT
 from ..training.checkpoints import CheckpointError
-from ..training.loop import PATIENCE, check_trainable, evaluate, say
+from ..training.loop import PATIENCE, check_trainable
 from ..training.processes import Process, full_tensor, shard
 from ..training.resumable import Resumable, explain_resuming
 from .recipes import RECIPES, Recipe, shakespeare_tokens
@@ -81,7 +75,8 @@ class Run(Resumable):
     def batches(self) -> Iterator[tuple[Tensor, ...]]:
         """Gives this process's part, inputs and targets, of each batch that is left.
 
-        Seeds each step's dropout, so that a run that goes on draws the same.
+        Dropout draws from PyTorch's own generator, and takes no other: it is seeded by
+        the step, so that a run that goes on draws the same.
         """
         rank = self.process.rank
         world = self.process.world
@@ -140,28 +135,31 @@ def train_recipe(
     sharded: bool = False,
     compiled: bool = False,
 ) -> tuple[GPT, list[float]]:
-    """Trains by `recipe`. Returns the model, and the losses in nats. Chapter 05.
+    """Trains a model by a recipe, or goes on with a training. Chapter 05.
 
-    The losses are those since the start, or since the checkpoint.
+    Returns the model, and the losses in nats since the start or the checkpoint. Gone on
+    with, a run ends the same to the bit on one machine. Under torchrun each process
+    takes its part of every batch.
 
-    A checkpoint is written to `path` after the first step, every `every` steps, at the
-    end, and on Ctrl-C; where there is one already, the run goes on from it, and ends
-    the same to the bit on one machine. `device` is "cuda", "mps" or "cpu", by default
-    the first there is. `bfloat16` is by default the recipe's, where the device has it
-    faster. `compiled`: the blocks go through `torch.compile`. Under torchrun each
-    process takes its part of every batch, and Ctrl-C keeps the last checkpoint;
-    `sharded`, it keeps only its part of weights, gradients and optimizer, too.
+    recipe: the model, its batches and its optimizer; `RECIPES` has the course's three.
+    path: of the checkpoint. If it is there, the run goes on from it.
+    device: "cuda", "mps" or "cpu"; by default the first there is.
+    bfloat16: products of 16 bits; by default the recipe's, where they are faster.
+    every: how many steps lie between two checkpoints; the first has one, and the last.
+    seed: of weights, batches and dropout.
+    quiet: without a progress bar.
+    sharded: a process keeps its part of weights, gradients and optimizer alone.
+    compiled: the blocks go through `torch.compile`.
 
-    Ctrl-C, however often it is pressed, lets the step that is under way end, and is
-    then, after saving, raised as KeyboardInterrupt, which says what there is to go on
-    from; so do SIGTERM and SIGHUP. What doesn't end is broken off by Ctrl-C half a
-    minute after the first. Before the first step, it raises CheckpointError for a
-    checkpoint that is damaged or of another recipe or seed, ValueError for a recipe
-    that a checkpoint can't name, and OSError for a path that can't be written.
+    Ctrl-C, SIGTERM and SIGHUP let the step end, save, and are raised as
+    KeyboardInterrupt, which says how to go on; half a minute later another Ctrl-C
+    breaks the step off. Raises ValueError for a recipe that can't be trained or named,
+    CheckpointError for a checkpoint that is damaged or of another run, and OSError for
+    a path that can't be written: all before the first step.
     """
     # Check what can be checked before any work.
     path = None if path is None else Path(path)
-    process = Process.this(device)
+    process = Process.current(device)
     check_whole(batch_size=recipe.batch_size, n_steps=recipe.n_steps, every=every)
     check_whole(-(2**63), seed=seed)  # what a generator takes
     check_between(-(2**63), 2**64 - 1, seed=seed)
@@ -249,70 +247,3 @@ def trained(name: str = "fast") -> GPT:
         print(f"{reason}. Here a model is trained for this chapter alone.")
         model, _ = train_recipe(recipe, device="cpu")
     return model.eval()
-
-
-def parse_options(arguments: list[str] | None) -> argparse.Namespace:
-    """Reads the command line. Returns its options; ends the process if one is wrong."""
-    parser = argparse.ArgumentParser("companion train", description=main.__doc__)
-    parser.add_argument("--recipe", choices=RECIPES, default="fast")
-    parser.add_argument("--steps", type=int, help="instead of the recipe's number")
-    parser.add_argument("--device", choices=("cuda", "mps", "cpu"))
-    parser.add_argument(
-        "--bfloat16",
-        action=argparse.BooleanOptionalAction,
-        help="half precision, where the processor has it faster",
-    )
-    parser.add_argument("--checkpoint", type=Path, help="by default in the data cache")
-    parser.add_argument(
-        "--shard", action="store_true", help="under torchrun: parts of all parameters"
-    )
-    parser.add_argument(
-        "--compile", action="store_true", help="faster steps, if there is a compiler"
-    )
-    options = parser.parse_args(arguments)
-    if options.steps is not None and options.steps < 1:
-        parser.error(f"--steps is {options.steps}; it must be 1 or more")
-    return options
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Train a model on tiny Shakespeare, or go on where it was stopped."""
-    options = parse_options(arguments)
-    name = options.recipe
-    recipe = RECIPES[name]
-    if options.steps is not None:
-        recipe = replace(recipe, n_steps=options.steps)
-        name = f"{name}-{options.steps}"
-    path = options.checkpoint or CACHE / f"{name}.safetensors"
-
-    # What stops the run is noted until its words are said, however often it comes.
-    patiently = nullcontext()
-    if Process.this().world == 1:
-        patiently = deferred_interrupts(PATIENCE)
-    with patiently:
-        try:
-            model, losses = train_recipe(
-                recipe,
-                path,
-                device=options.device,
-                bfloat16=options.bfloat16,
-                sharded=options.shard,
-                compiled=options.compile,
-            )
-        except (ValueError, OSError, RuntimeError) as error:
-            sys.exit(f"error: {str(error).strip().splitlines()[0]}")
-        except KeyboardInterrupt as stop:
-            if Process.this().rank == 0:
-                say(f"stopped: {str(stop) or explain_resuming(path)}")
-            sys.exit(130)
-
-    if Process.this().rank == 0:
-        if not losses:
-            say(f"already at step {recipe.n_steps} of {recipe.n_steps}")
-        _, validation = shakespeare_tokens()
-        try:
-            loss = evaluate(model, validation)
-        except KeyboardInterrupt:
-            say(f"stopped: all {recipe.n_steps} steps are made, checkpoint in {path}")
-            sys.exit(130)
-        say(f"validation loss {loss:.4f}, checkpoint in {path}")

@@ -24,7 +24,7 @@ def expand_beams(
     longer = log_probs + log_probs.new_tensor([[total] for total, _ in beams])
     likeliest = longer.flatten().topk(min(n, longer.numel()))
     totals = likeliest.values.tolist()
-    places = likeliest.indices.tolist()
+    indices = likeliest.indices.tolist()  # in rows of v, one after the other
     if not math.isfinite(totals[0]):  # NaN counts as the largest of all
         raise ValueError(
             f"the likeliest text has a log-probability of {totals[0]}; the model's"
@@ -33,8 +33,8 @@ def expand_beams(
 
     d_vocab = log_probs.shape[-1]
     return [
-        (total, place // d_vocab, place % d_vocab)
-        for total, place in zip(totals, places, strict=True)
+        (total, index // d_vocab, index % d_vocab)
+        for total, index in zip(totals, indices, strict=True)
     ]
 
 

@@ -44,9 +44,9 @@ def check_largest(largest: Tensor) -> None:
     """
     if not largest.is_cpu or largest.isfinite().all():
         return
-    place = (~largest.isfinite()).nonzero()[0].tolist()
-    number = largest[tuple(place)].item()
-    where = f" in row {place}" if place else ""
+    row = (~largest.isfinite()).nonzero()[0].tolist()
+    number = largest[tuple(row)].item()
+    where = f" in row {row}" if row else ""
     raise ValueError(
         f"the largest logit is {number}{where}; it must be finite: one is NaN or has"
         " overflowed, or all tokens are ruled out"
@@ -221,13 +221,17 @@ def generate(
 ) -> Iterator[Tensor]:
     """Writes `n_new` tokens after a prompt. Returns each as it comes.
 
-    A prompt (t) gives tokens (), a batch of prompts (b t) tokens (b), and so does a
-    list of b prompts (t) of different lengths. `choose` turns logits (b v) into tokens
-    (b). Past the context window the model sees the last context_length tokens, computed
-    anew, or what a `cache` that is passed in lets it see; the prompt goes on from what
-    that holds. A stream that has drawn `end` repeats it; when all have, generation
-    stops. Raises ValueError at once for a prompt that is empty or beyond the context.
-    Chapters 06 and 07.
+    prompt: (t) gives tokens (); a batch of prompts (b t) gives tokens (b), and so does
+    a list of b prompts (t) of different lengths.
+    choose: turns logits (b v) into tokens (b).
+    use_cache: keys and values are kept; without, each token is a pass over the text.
+    cache: one that is kept beyond. The prompt goes on from what it holds, and it says
+    how far the model sees. Otherwise that is the last context_length tokens, which are
+    computed anew for each token past them.
+    end: a stream that has drawn it repeats it; when all have, generation stops.
+
+    Raises ValueError at once for a prompt that is empty or beyond the context, and for
+    options that do not fit. Chapters 06 and 07.
     """
     check_whole(0, n_new=n_new)
     check_end(end, model.config.d_vocab)
@@ -243,80 +247,92 @@ def generate(
         window = model.config.context_length
         without_gradients = torch.inference_mode
 
-    prompts = None
     if isinstance(prompt, list):
         if not prompt or cache is not None or not use_cache:
             raise ValueError("a list of prompts must hold one, and brings its cache")
         for single in prompt:
             check_tensor("integers", "t", prompt=single)
             check_prompt(single, n_new, window)
-        prompts = prompt
-        tokens = prompt[0].new_empty(len(prompt), 0)  # `prefill` reads the prompts
+        read = ragged_reader(model, prompt, n_new)
+        tokens = prompt[0].new_empty(len(prompt), 0)  # the prompts aren't joined on to
     else:
         # One text may outgrow the window, which then slides; a ragged batch can't.
         check_prompt(prompt, 0, window)
         tokens = prompt if prompt.dim() == 2 else prompt[None]
         if use_cache and window is not None:
             cache = model.new_cache(min(window, tokens.shape[1] + n_new))
+        read = reader(model, cache, window)
 
-    written = decode(
-        model,
-        tokens,
-        cache,
-        n_new=n_new,
-        choose=choose,
-        end=end,
-        window=window,
-        without_gradients=without_gradients,
-        prompts=prompts,
-    )
+    parts = [*model.modules()]  # found once: of a small model that is 9% of a token
+
+    def next_tokens(tokens: Tensor) -> Tensor:
+        with evaluating(model, parts), without_gradients():
+            new = choose(read(tokens))
+        return new.clone()  # an ordinary tensor, not one of inference mode
+
+    written = decode(next_tokens, tokens, n_new, end)
     if isinstance(prompt, Tensor) and prompt.dim() == 1:
         return (new[0] for new in written)
     return written
 
 
+def reader(
+    model: LanguageModel, cache: Cache | None, window: int | None
+) -> Callable[[Tensor], Tensor]:
+    """Returns `read`: all tokens so far (b t) -> the logits (b v) after the last.
+
+    The model sees the last `window` tokens; None: what the cache lets it see.
+    """
+    n_read = 0
+
+    def read(tokens: Tensor) -> Tensor:
+        nonlocal n_read
+        text = tokens if window is None else tokens[:, -window:]
+        slides = text.shape[1] < tokens.shape[1]
+        if cache is None or slides:
+            return model(text, last=-1)
+
+        # What a cache holds need not be read again, until the window slides.
+        unread = tokens[:, n_read:]
+        n_read = tokens.shape[1]
+        return model(unread, cache, last=-1)
+
+    return read
+
+
+def ragged_reader(
+    model: LanguageModel, prompts: list[Tensor], n_new: int
+) -> Callable[[Tensor], Tensor]:
+    """Returns `read`: all tokens written so far (b t) -> the logits (b v) after them.
+
+    Before them, of different lengths, come the prompts (t).
+    """
+    cache: Cache | None = None
+
+    def read(written: Tensor) -> Tensor:
+        nonlocal cache
+        if cache is None:
+            cache, logits = prefill(model, prompts, n_new)
+            return logits
+        return model(written[:, -1:], cache, last=-1)
+
+    return read
+
+
 def decode(
-    model: LanguageModel,
-    tokens: Tensor,
-    cache: Cache | None,
-    *,
-    n_new: int,
-    choose: Callable[[Tensor], Tensor],
-    end: int | None,
-    window: int | None,
-    without_gradients: Callable[[], AbstractContextManager],
-    prompts: list[Tensor] | None = None,
+    next_tokens: Callable[[Tensor], Tensor], tokens: Tensor, n_new: int, end: int | None
 ) -> Iterator[Tensor]:
     """Runs the loop of `generate` after tokens (b t). Returns the next ones, each (b).
 
-    Each step takes the logits after the last token of every stream, chooses a token by
-    them and joins it on. The model sees the last `window` tokens; None: what the cache
-    lets it see. `prompts` of different lengths (t) come before all tokens.
+    `next_tokens` takes all tokens so far (b t) and chooses those that follow (b).
     """
     ended = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
-    unread = tokens
-    parts = [*model.modules()]  # found once: of a small model that is 9% of a token
-
     for _ in range(n_new):
-        with evaluating(model, parts), without_gradients():
-            # What a cache holds need not be read again, until the window slides.
-            text = tokens if window is None else tokens[:, -window:]
-            slides = text.shape[1] < tokens.shape[1]
-            if prompts is not None:
-                cache, logits = prefill(model, prompts, n_new)
-                prompts = None
-            elif cache is None or slides:
-                logits = model(text, last=-1)
-            else:
-                logits = model(unread, cache, last=-1)
-            new = choose(logits)
-
-        new = new.clone()  # an ordinary tensor, not one of inference mode
+        new = next_tokens(tokens)
         if end is not None:
             new = new.masked_fill(ended, end)
             ended = ended | (new == end)
-        unread = new[:, None]
-        tokens = torch.cat([tokens, unread], 1)
+        tokens = torch.cat([tokens, new[:, None]], 1)
         yield new
         if end is not None and ended.all():
             return

@@ -8,6 +8,7 @@ import signal
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,8 +35,8 @@ class Request:
     end: int | None = None
     written: list[int] = field(default_factory=list)
     error: Exception | None = None
-    # The token (1) that `choose` has drawn, until it is written, and its place there. A
-    # step that was interrupted in between finds it here and doesn't draw again.
+    # How many were written when `choose` drew a token (1), and that token, until it is
+    # written. A step that was interrupted in between finds it and doesn't draw again.
     chosen: tuple[int, Tensor] | None = field(default=None, init=False, repr=False)
 
     @property
@@ -49,6 +50,15 @@ class Request:
         is_full = len(self.written) >= self.n_new
         has_ended = bool(self.written) and self.written[-1] == self.end
         return self.error is not None or is_full or has_ended
+
+
+class Plan(NamedTuple):
+    """A pass for all rows, of which these are in use, each by its request."""
+
+    rows: list[int]
+    requests: list[Request]
+    tokens: Tensor  # the one that each row reads, (b 1)
+    lengths: Tensor  # how much of each row's text the cache must hold for it, (b)
 
 
 class Server:
@@ -107,22 +117,16 @@ class Server:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Makes a pass for all rows in use, as planned; free ones take from the queue.
+        """Plans a pass, makes it and chooses tokens; free rows take from the queue.
 
         Raises what the model and Ctrl-C raise; the step may then be made again.
         """
         with evaluating(self.model):
-            self._free_rows()  # an interrupted step may not have come to it
-            active = {row: request for row, request in enumerate(self.rows) if request}
-            if active:
-                tokens, lengths = self._plan()
-                self.cache.truncate(lengths)
-                logits = self.model(tokens, self.cache, last=-1)
-                self._choose_tokens([*active.values()], logits[[*active]])
-
-            for row in range(len(self.rows)):
-                while self.queue and not self.rows[row]:
-                    self._admit(row)
+            plan = self._plan()
+            if plan.rows:
+                logits = self._pass(plan)
+                self._choose_tokens(plan.requests, logits[plan.rows])
+            self._fill_rows()
 
     def run(self) -> None:
         """Makes steps until every request is done."""
@@ -141,24 +145,32 @@ class Server:
             if request and request.done:
                 self.rows[row] = None
 
-    def _plan(self) -> tuple[Tensor, Tensor]:
-        """Plans a pass. Returns the token that each row reads, (b 1), and lengths (b).
+    def _plan(self) -> Plan:
+        """Returns the next pass: each row in use reads the last token of its text.
 
-        So much of each row's text, all before that token, the cache must hold for the
-        pass. It holds more if a step was interrupted after its pass, or if the row is
-        free and begins anew.
+        All before it the cache must hold. It holds more if a step was interrupted after
+        its pass, or if the row is free and begins anew.
         """
-        tokens = []
-        lengths = []
-        for request in self.rows:
-            if request is None:
-                tokens.append([0])  # any token: nobody reads its logits
-                lengths.append(0)
-            else:
-                tokens.append([request.last])
-                lengths.append(len(request.prompt) + len(request.written) - 1)
+        self._free_rows()  # an interrupted step may not have come to it
+        active = {row: request for row, request in enumerate(self.rows) if request}
+        tokens = torch.zeros(len(self.rows), 1, dtype=torch.long)  # read by nobody
+        lengths = torch.zeros(len(self.rows), dtype=torch.long)
+        for row, request in active.items():
+            tokens[row] = request.last
+            lengths[row] = len(request.prompt) + len(request.written) - 1
         device = next(self.model.parameters()).device
-        return torch.tensor(tokens, device=device), torch.tensor(lengths)
+        return Plan([*active], [*active.values()], tokens.to(device), lengths)
+
+    def _pass(self, plan: Plan) -> Tensor:
+        """Makes a planned pass. Returns the logits (b v) of each row."""
+        self.cache.truncate(plan.lengths)
+        return self.model(plan.tokens, self.cache, last=-1)
+
+    def _fill_rows(self) -> None:
+        """Gives the free rows to the first requests in the queue."""
+        for row in range(len(self.rows)):
+            while self.queue and not self.rows[row]:
+                self._admit(row)
 
     def _admit(self, row: int) -> None:
         """Reads the text of the first request in the queue and gives it a row.
@@ -201,10 +213,10 @@ def choose_and_write(request: Request, logits: Tensor) -> None:
 
     What it has chosen is held until it is written, whatever is raised in between.
     """
-    place = len(request.written)
+    n_written = len(request.written)
     try:
-        if request.chosen is None or request.chosen[0] != place:
-            request.chosen = (place, request.choose(logits[None]))
+        if request.chosen is None or request.chosen[0] != n_written:
+            request.chosen = (n_written, request.choose(logits[None]))
 
         _, new = request.chosen
         check_tensor("integers", "b", new=new)

@@ -48,9 +48,9 @@ class PromptLookup:
         draft_tokens = text[:0]
         if len(text) > n:
             windows = text.unfold(0, n, 1)[:-1]  # all but the last tokens themselves
-            places = (windows == text[-n:]).all(-1).nonzero()
-            if len(places):
-                start = int(places[-1]) + n
+            found = (windows == text[-n:]).all(-1).nonzero()
+            if len(found):
+                start = int(found[-1]) + n
                 draft_tokens = text[start : start + self.n_guesses]
         one_hot = nn.functional.one_hot(draft_tokens.long(), self.d_vocab)
         return draft_tokens, one_hot.float()
@@ -102,14 +102,18 @@ def speculate(
 ) -> Iterator[Tensor]:
     """Writes `n_new` tokens after a prompt (t). Returns each pass's: (1) or more.
 
-    `guess` takes the text so far (t) and drafts tokens (g), with the probabilities
-    (g v) that it drew them with. `probabilities` turns logits (... v), which it is
-    given in float32 at least, into such; by default all is on the likeliest, and the
-    text is `generate`'s, token for token, up to ties of the arithmetic: a pass of
-    several tokens sums in another order than passes of one. In float32 nearly no two
-    logits are that close; in bfloat16, or with packed weights, some are. Raises
-    ValueError for a prompt that is empty, or with n_new beyond the context, and as
-    `greedy` does. Leviathan et al. 2023, algorithm 1.
+    guess: takes the text so far (t) and drafts tokens (g), with the probabilities (g v)
+    that it drew them with, as a `PromptLookup` does.
+    probabilities: turns the model's logits (... v), in float32 at least, into such. By
+    default all is on the likeliest.
+    generator: draws what is accepted, and what replaces the rest.
+    end: the text ends with this token.
+
+    The text is distributed as without a draft. By default it is `generate`'s, token for
+    token, up to ties of the arithmetic: a pass of several tokens sums in another order
+    than passes of one. In float32 nearly no two logits are that close; in bfloat16, or
+    with packed weights, some are. Raises ValueError for a prompt that is empty, or with
+    n_new beyond the context, and as `greedy` does. Leviathan et al. 2023, algorithm 1.
     """
     check_tensor("integers", "t", prompt=prompt)
     check_prompt(prompt, n_new, model.config.context_length)

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from ..inputs import check_name, check_tensor, check_whole, shown
+from ..inputs import check_name, check_tensor, check_whole
 from .flash_attention import flash_attention
-from .positions import CAUSAL, Rope, apply_rotary
+from .positions import Rope, apply_rotary
 from .scores import Heads, attention_scores, check_attention, check_mask
 
 ENGINES = ("fused", "explicit", "flash")
@@ -144,18 +144,20 @@ class MultiHeadAttention(nn.Module):
         x: Tensor,
         context: Tensor | tuple[Tensor, Tensor] | None = None,
         *,
-        mask: Tensor | str | None = None,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
         rope: Rope | None = None,
         store: CacheUpdate | None = None,
     ) -> Tensor:
         """Lets x (b t c) attend to the context (b s c), or to itself. Returns (b t c).
 
         A context may be a pair, the keys and values (b s c) that `to_keys` and
-        `to_values` made of it. `mask` is as in `attention_weights`, or "causal", which
-        is `causal_mask` for the queries and all keys; `nn.MultiheadAttention`'s is True
-        where attention is forbidden. `rope` rotates queries and keys, see
-        `apply_rotary`. `store` takes the new keys and values (b h t d) and gives all
-        there are, (b h s d). Raises ValueError for a mask that is none of these.
+        `to_values` made of it. `mask` is as in `attention_weights`;
+        `nn.MultiheadAttention`'s is True where attention is forbidden. `is_causal`
+        stands for `causal_mask` of the queries and all keys, without a table where none
+        is needed. `rope` rotates queries and keys, see `apply_rotary`. `store` takes
+        the new keys and values (b h t d) and gives all there are, (b h s d). Raises
+        ValueError for a mask of other numbers, and for one beside `is_causal`.
         """
         # Project. A context may come as keys and values that were made before.
         if isinstance(context, tuple):
@@ -181,7 +183,7 @@ class MultiHeadAttention(nn.Module):
             keys, values = store(keys, values)
 
         # Attend, and join the heads again: (b h t d) -> (b t c).
-        out = self.attend(queries, keys, values, mask)
+        out = self.attend(queries, keys, values, mask, is_causal)
         return self.to_output(out.transpose(1, 2).flatten(2))
 
     def attend(
@@ -189,33 +191,30 @@ class MultiHeadAttention(nn.Module):
         queries: Heads,
         keys: Heads,
         values: Heads,
-        mask: Tensor | str | None = None,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
     ) -> Heads:
         """Averages the values (b h s d) for each query (b h t d), by one of ENGINES.
 
-        Returns (b h t d). Keys and values may have fewer heads than queries. `mask` is
-        as in `forward`. Raises ValueError for a mask that is none of these.
+        Returns (b h t d). Keys and values may have fewer heads than queries. `mask`,
+        `is_causal` and the errors are those of `forward`.
         """
         b, n_heads, n_queries, d_head = queries.shape
         n_keys = keys.shape[-2]
         group_size = self.n_heads_per_kv_head
 
-        # "causal" becomes the kernel's flag or a table. The kernel aligns the first
-        # query and key, `causal_mask` the last of both: that is the same only for as
-        # many queries as keys.
-        is_causal = False
-        if isinstance(mask, str):
-            if mask != CAUSAL:
-                raise ValueError(f"mask is {shown(mask)}; the one name is {CAUSAL!r}")
-            if self.engine == "fused" and n_queries == n_keys:
-                is_causal = True
-                mask = None
-            else:
-                mask = causal_mask(n_queries, n_keys, queries.device)
-        elif mask is not None:
+        if mask is not None:
             check_mask(mask)
+            if is_causal:
+                raise ValueError("a mask and is_causal: join `causal_mask` to the mask")
             if mask.dtype != torch.bool:
                 mask = mask.to(queries.dtype)
+
+        # The kernel's flag aligns the first query and key, `causal_mask` the last of
+        # both: that is the same only for as many queries as keys.
+        if is_causal and not (self.engine == "fused" and n_queries == n_keys):
+            mask = causal_mask(n_queries, n_keys, queries.device)
+            is_causal = False
 
         if self.engine == "fused":
             # With one query a stream, queries that share keys can be the rows of one

@@ -1,5 +1,6 @@
 """Blocks: norms, activations, feed-forward, residual blocks. Chapters 04 and 08."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import TypeGuard
 
@@ -8,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..inputs import check_name, check_whole
-from .attention import CacheUpdate
+from .attention import CacheUpdate, MultiHeadAttention
 from .positions import Rope
 
 # What a block reads beside its own text: features (b s c), or the keys and values that
@@ -56,7 +57,7 @@ def squared_relu(x: Tensor) -> Tensor:
     return torch.relu(x).square()
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,  # Hendrycks and Gimpel 2016
     "gelu_tanh": partial(F.gelu, approximate="tanh"),  # as GPT-2 computes it
     "relu": torch.relu,
@@ -64,7 +65,10 @@ ACTIVATIONS = {
     "silu": F.silu,
 }
 # Each norm by its name, for c features; an RMSNorm has no bias in any model.
-NORMS = {"layer": LayerNorm, "rms": lambda d_model, bias: RMSNorm(d_model)}
+NORMS: dict[str, Callable[[int, bool], nn.Module]] = {
+    "layer": LayerNorm,
+    "rms": lambda d_model, bias: RMSNorm(d_model),
+}
 
 
 def is_plain_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
@@ -135,56 +139,60 @@ class Block(nn.Module):
     """Attention, then feed-forward, each added to what came in: (b t c) -> (b t c).
 
     Pre-norm: a branch reads the norm of x (Radford et al. 2019, section 2.3). With
-    `cross_attention` the block reads a context between its two branches, and has a
-    norm for that too. `norms` are in the order of the branches.
-    Raises ValueError unless each branch has a norm. Chapter 04.
+    `cross_attention` the block reads a context between its two branches. Each branch
+    has its own norm, which `new_norm` makes. Chapter 04.
     """
 
     def __init__(
         self,
         attention: nn.Module,
         feed_forward: nn.Module,
-        norms: tuple[nn.Module, ...],
+        new_norm: Callable[[], nn.Module],
         dropout: float = 0.0,
-        cross_attention: nn.Module | None = None,
+        cross_attention: MultiHeadAttention | None = None,
     ):
         super().__init__()
-        n_branches = 2 if cross_attention is None else 3
-        if len(norms) != n_branches:
-            raise ValueError(
-                f"{len(norms)} norms for {n_branches} branches; each has one"
-            )
-
         self.attention = attention
         self.feed_forward = feed_forward
-        self.attention_norm = norms[0]
-        self.feed_forward_norm = norms[-1]
+        self.attention_norm = new_norm()
+        self.feed_forward_norm = new_norm()
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
         self.cross_attention = cross_attention
-        self.cross_attention_norm = None if cross_attention is None else norms[1]
+        self.cross_attention_norm = None if cross_attention is None else new_norm()
 
     def forward(
         self,
         x: Tensor,
         context: Context | None = None,
         *,
-        mask: Tensor | str | None = None,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
         rope: Rope | None = None,
         store: CacheUpdate | None = None,
     ) -> Tensor:
-        """Returns (b t c). `mask`, `rope` and `store` are those of the attention.
+        """Returns (b t c). All after the star is the attention's.
 
         The context is what `GPT.project_context` makes for this block.
         """
         normed = self.attention_norm(x)
-        attended = self.attention(normed, mask=mask, rope=rope, store=store)
+        attended = self.attention(
+            normed, mask=mask, is_causal=is_causal, rope=rope, store=store
+        )
         x = x + self.dropout(attended)
-        if self.cross_attention is not None:
-            source, source_mask = context
+        if self.cross_attention_norm is not None:
             normed = self.cross_attention_norm(x)
-            attended = self.cross_attention(normed, source, mask=source_mask)
-            x = x + self.dropout(attended)
+            x = x + self.dropout(self.read(normed, context))
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+
+    def read(self, x: Tensor, context: Context | None) -> Tensor:
+        """Lets x (b t c) attend to the context. Returns (b t c).
+
+        Raises ValueError where there is none, or nothing that reads one.
+        """
+        if self.cross_attention is None or context is None:
+            raise ValueError("a block that reads a context needs one, and none else")
+        source, mask = context
+        return self.cross_attention(x, source, mask=mask)
 
 
 class PostNormBlock(Block):
@@ -195,15 +203,16 @@ class PostNormBlock(Block):
         x: Tensor,
         context: Context | None = None,
         *,
-        mask: Tensor | str | None = None,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
         rope: Rope | None = None,
         store: CacheUpdate | None = None,
     ) -> Tensor:
-        """Returns (b t c). `mask`, `rope` and `store` are those of the attention."""
-        attended = self.attention(x, mask=mask, rope=rope, store=store)
+        """Returns (b t c). Context and options are `Block`'s."""
+        attended = self.attention(
+            x, mask=mask, is_causal=is_causal, rope=rope, store=store
+        )
         x = self.attention_norm(x + self.dropout(attended))
-        if self.cross_attention is not None:
-            source, source_mask = context
-            attended = self.cross_attention(x, source, mask=source_mask)
-            x = self.cross_attention_norm(x + self.dropout(attended))
+        if self.cross_attention_norm is not None:
+            x = self.cross_attention_norm(x + self.dropout(self.read(x, context)))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))

@@ -21,24 +21,24 @@ import torch
 from torch import Tensor
 
 from ..inputs import check_tensor, check_whole, shown
-from .attention import causal_mask
-from .positions import CAUSAL, Place, Rope
+from .positions import Place
 from .scores import Heads
 
 
 class Cache:
-    """The base of all caches, by itself one that has seen nothing. Chapter 07."""
+    """The base of all caches: each has its own `append`. Chapter 07."""
 
     n_seen: int = 0
     capacity: float = math.inf
-    # Within a pass: what turns the keys of a window's sinks, where these have moved.
-    turn: Rope | None = None
 
     def __init__(self) -> None:
         self.layers: dict[int, tuple[Tensor, ...]] = {}  # each one's keys and values
 
     def __len__(self) -> int:
         return self.n_seen
+
+    def __bool__(self) -> bool:
+        return True  # in `cache or another` an empty one counts, too
 
     def begin(self, n_streams: int, n_new: int, n_layers: int) -> None:
         """Begins a pass of `n_new` tokens in each of `n_streams`.
@@ -74,15 +74,16 @@ class Cache:
         query_positions = torch.arange(self.n_seen, end, device=device)
         key_positions = torch.arange(end, device=device)
 
-        # One token may see all keys; of several, none sees a later one.
-        allowed: Tensor | str | None = None
-        if causal and n_new > 1:
-            allowed = CAUSAL
-            if self.n_seen:
-                allowed = key_positions <= query_positions[:, None]
+        # One token may see all keys; of several, none sees a later one. That takes no
+        # table where nothing comes before them, and nothing else is forbidden.
+        allowed = None
+        is_causal = causal and n_new > 1
+        if is_causal and (self.n_seen or mask is not None):
+            is_causal = False
+            allowed = key_positions <= query_positions[:, None]
         if mask is not None:
             allowed = combine_masks(allowed, mask, n_new, end)
-        return Place(query_positions, key_positions, allowed)
+        return Place(query_positions, key_positions, allowed, is_causal)
 
     def append(self, layer: int, keys: Heads, values: Heads) -> tuple[Heads, Heads]:
         """Stores a layer's keys and values (b h t d). Returns all of them (b h s d).
@@ -152,7 +153,7 @@ def other_keys_error(stored: Tensor, new: Tensor) -> ValueError:
 
 
 def combine_masks(
-    allowed: Tensor | str | None, mask: Tensor, n_queries: int, n_keys: int
+    allowed: Tensor | None, mask: Tensor, n_queries: int, n_keys: int
 ) -> Tensor:
     """Joins a place's mask and a further one (... t s). Returns what both allow.
 
@@ -168,11 +169,11 @@ def combine_masks(
             " keys, one a position so far"
         )
 
-    if allowed is None:
-        return table
-    if isinstance(allowed, str):  # "causal", which is the only one
-        allowed = causal_mask(n_keys, device=mask.device)
-    return allowed & table
+    return table if allowed is None else allowed & table
+
+
+# Where a text stands that nothing comes before, this one says it; it stores nothing.
+NOTHING_BEFORE = Cache()
 
 
 class ConcatenatingCache(Cache):

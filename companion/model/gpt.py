@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from ..inputs import check_between, check_name, check_whole, fits, shown
 from .attention import ENGINES, MultiHeadAttention
 from .blocks import ACTIVATIONS, FEED_FORWARDS, NORMS, Block, Context, PostNormBlock
-from .cache import Cache, PreallocatedCache
-from .positions import POSITIONS
+from .cache import NOTHING_BEFORE, Cache, PreallocatedCache
+from .positions import POSITIONS, Rope, turn_first
+from .scores import Heads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,8 +170,12 @@ def at_places(x: Tensor, places: int | Tensor) -> Tensor:
     return x[rows, places]
 
 
-# Where a text stands that nothing comes before, this one says it; it stores nothing.
-NOTHING_BEFORE = Cache()
+def append_turned(
+    cache: Cache, turn: Rope, layer: int, keys: Heads, values: Heads
+) -> tuple[Heads, Heads]:
+    """Appends to a `SinkCache`, and turns the sinks, which have moved, as they come."""
+    all_keys, all_values = cache.append(layer, keys, values)
+    return turn_first(all_keys, turn), all_values
 
 
 class GPT(nn.Module):
@@ -200,38 +205,35 @@ class GPT(nn.Module):
         self.positions = POSITIONS[config.positions](config, causal)
         self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
 
-        blocks = [self.new_block(cross) for _ in range(config.n_layers)]
+        blocks = [self.new_block() for _ in range(config.n_layers)]
         self.blocks = nn.ModuleList(blocks)
         if config.pre_norm:
             self.norm = NORMS[config.norm](config.d_model, config.bias)
         else:
             self.norm = nn.Identity()  # post-norm blocks end with one
 
-        self.unembedding = nn.Identity()
+        self.unembedding: nn.Module = nn.Identity()
         if causal:
-            self.unembedding = nn.Linear(config.d_model, config.d_vocab, bias=False)
+            to_logits = nn.Linear(config.d_model, config.d_vocab, bias=False)
             if config.tie_embeddings:
-                self.unembedding.weight = self.embedding.weight
+                to_logits.weight = self.embedding.weight
                 self.register_load_state_dict_pre_hook(check_tie)
+            self.unembedding = to_logits
         self.initialize(generator)
 
-    def new_block(self, cross: bool) -> Block:
+    def new_block(self) -> Block:
         """Builds one block, as the configuration has it. Returns it."""
         config = self.config
-        attention = self.new_attention()
-        cross_attention = self.new_attention() if cross else None
-
-        feed_forward_class = FEED_FORWARDS[config.feed_forward]
-        feed_forward = feed_forward_class(
-            config.d_model, config.d_hidden, config.activation, config.bias
-        )
-
-        n_branches = 3 if cross else 2
-        new_norm = NORMS[config.norm]
-        norms = tuple(new_norm(config.d_model, config.bias) for _ in range(n_branches))
+        new_feed_forward = FEED_FORWARDS[config.feed_forward]
         block_class = Block if config.pre_norm else PostNormBlock
         return block_class(
-            attention, feed_forward, norms, config.dropout, cross_attention
+            attention=self.new_attention(),
+            cross_attention=self.new_attention() if self.cross else None,
+            feed_forward=new_feed_forward(
+                config.d_model, config.d_hidden, config.activation, config.bias
+            ),
+            new_norm=partial(NORMS[config.norm], config.d_model, config.bias),
+            dropout=config.dropout,
         )
 
     def new_attention(self) -> MultiHeadAttention:
@@ -250,8 +252,9 @@ class GPT(nn.Module):
     def initialize(self, generator: torch.Generator | None) -> None:
         """Draws all matrices anew: normal, with deviation 0.02; biases are 0.
 
-        The residual projections' deviation is less, the deeper the model, or they are 0
-        with `zero_init`. Radford et al. 2019, section 2.3.
+        The projections that end a branch have 0.02 / √(2 n_layers), for two branches a
+        block, also where it has a third, which reads a context; or they are 0 with
+        `zero_init`. Radford et al. 2019, section 2.3.
         """
         for name, parameter in self.named_parameters():
             is_residual = name.endswith("to_output.weight")
@@ -281,6 +284,7 @@ class GPT(nn.Module):
         if not self.cross:
             raise ValueError("no block reads a context: the model has no `cross`")
         context: list[Context] = []
+        block: Any  # a ModuleList does not say of what class its modules are
         for block in self.blocks:
             keys = block.cross_attention.to_keys(features)
             values = block.cross_attention.to_values(features)
@@ -298,20 +302,18 @@ class GPT(nn.Module):
     ) -> Tensor:
         """Returns the logits after every token (b t v).
 
-        With a `cache` the tokens go on from what it has seen. With `last`, a position
-        or one for each stream (b), only the logits after those come out: (b v); with n
-        for each stream (b n), those: (b n v). `context` is what `project_context` made.
+        cache: the tokens go on from what it has seen, and are kept there.
+        last: only the logits after these positions come out. A position, or one for
+        each stream (b), gives (b v); several for each stream (b n) give (b n v).
+        mask: broadcastable to (b h t s), with a column for each position so far; it can
+        only forbid more. It moves no token: a text that is padded on the left begins
+        late. Prompts of many lengths go to `generate` as a list, or into a
+        `RaggedCache`, padded at the end.
+        context: what `project_context` made, for a model with `cross`.
 
-        A `mask`, broadcastable to (b h t s), can only forbid more. It has a column for
-        each position so far, whatever the cache still holds. It moves no token: texts
-        that are padded on the left by hand begin late, which is wrong for learned and
-        sinusoidal positions. Prompts of many lengths go to `generate` as a list, or
-        into a `RaggedCache`, padded at the end.
-
-        Raises ValueError for tokens that are not (b t) integers within the vocabulary,
-        or beyond the context of learned positions, for a mask or a `last` that does not
-        fit, for a cache of another model, and for a context where none is read or one
-        is missing.
+        Raises ValueError for options that do not fit, and for tokens that are not (b t)
+        integers within the vocabulary and the context of learned positions; on an
+        accelerator, where that fails too late to be caught, not for these numbers.
         """
         if cache is not None and not self.causal:
             raise ValueError("an encoder takes no cache: its tokens see later ones")
@@ -326,22 +328,29 @@ class GPT(nn.Module):
             check_tokens(tokens, self.config.d_vocab)
             raise  # something else failed
 
-        # Where the tokens stand, and what they may see.
+        # Where the tokens stand, what they may see, and by what they know their order.
         if cache is not None:
             cache.begin(n_streams, n_tokens, len(self.blocks))
         before = NOTHING_BEFORE if cache is None else cache
         place = before.place(n_tokens, x.device, self.causal, mask)
         x, rope, bias, turn = self.positions(x, place)
-        merged = place.mask if bias is None else place.masked(bias)
-        if cache is not None:
-            cache.turn = turn  # for a window's sinks, which move along
+        if bias is not None:
+            place = place.with_bias(bias)
+        append = before.append
+        if turn is not None:
+            append = partial(append_turned, before, turn)
 
         # The blocks, one after the other.
         x = self.dropout(x)
         for i, block in enumerate(self.blocks):
-            store = None if cache is None else partial(cache.append, i)
-            source = None if context is None else context[i]
-            x = block(x, source, mask=merged, rope=rope, store=store)
+            x = block(
+                x,
+                None if context is None else context[i],
+                mask=place.mask,
+                is_causal=place.is_causal,
+                rope=rope,
+                store=None if cache is None else partial(append, i),
+            )
 
         # The logits: of every position, or of those that are asked for.
         if last is not None:

@@ -5,29 +5,33 @@ tokens of a pass stand it makes all by which the pass will know their order.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..inputs import check_between, check_whole, shown
+from ..inputs import check_between, check_whole
+from .scores import Heads
 
-CAUSAL = "causal"  # `causal_mask`, said without a table
-Rope = tuple[Tensor, Tensor]  # cosines and sines, as `apply_rotary` takes them
+# Cosines and sines, both (t d) or (b 1 t d), as `apply_rotary` takes them.
+Rope = tuple[Tensor, Tensor]
 
 
 class Place(NamedTuple):
     """Where the queries (t) or (b t) and keys (s) of a pass stand, who may see whom.
 
-    `mask` is True where a query may see a key, None where it may see all of them, and
-    "causal" where queries and keys are the same tokens and none sees a later one. The
-    first keys may be sinks that go along with a window: `moved` says by how many
-    positions each was moved to where it stands. Chapters 03 and 07.
+    `mask`, broadcastable to (b h t s), is True where a query may see a key, or floats
+    that are added to the scores; with None it may see all of them, unless `is_causal`:
+    then queries and keys are the same tokens, and none sees a later one. The first keys
+    may be sinks that go along with a window: `moved` says by how many positions each
+    was moved to where it stands. Chapters 03 and 07.
     """
 
     query_positions: Tensor
     key_positions: Tensor
-    mask: Tensor | str | None = None
+    mask: Tensor | None = None
+    is_causal: bool = False
     moved: Tensor | None = None
 
     @property
@@ -35,19 +39,12 @@ class Place(NamedTuple):
         """How far each key lies before each query. Returns (t s) or (b t s)."""
         return self.query_positions[..., None] - self.key_positions
 
-    def masked(self, bias: Tensor) -> Tensor:
-        """Puts -inf into a bias (... h t s) where the mask forbids to look.
-
-        Returns (... h t s). Raises ValueError for a mask of an unknown name.
-        """
-        mask = self.mask
-        if mask is None:
-            return bias
-        if isinstance(mask, str):
-            if mask != CAUSAL:
-                raise ValueError(f"mask is {shown(mask)}; the one name is {CAUSAL!r}")
-            mask = self.distances >= 0
-        return bias.masked_fill(~mask, -math.inf)
+    def with_bias(self, bias: Tensor) -> "Place":
+        """Returns the place with a bias (... h t s) as its mask, -inf where it hid."""
+        allowed = self.distances >= 0 if self.is_causal else self.mask
+        if allowed is not None:
+            bias = bias.masked_fill(~allowed, -math.inf)
+        return self._replace(mask=bias, is_causal=False)
 
 
 def exact_dtype() -> torch.dtype:
@@ -121,6 +118,12 @@ def apply_rotary(x: Tensor, rope: Rope) -> Tensor:
     partners = x.roll(x.shape[-1] // 2, -1)
     rotated = torch.addcmul(x * cosines, partners, sines)
     return rotated.to(x.dtype)
+
+
+def turn_first(keys: Heads, turn: Rope) -> Heads:
+    """Turns as many of the first keys (b h s d) as `turn` is for. Returns (b h s d)."""
+    n = len(turn[0])
+    return torch.cat([apply_rotary(keys[..., :n, :], turn), keys[..., n:, :]], -2)
 
 
 def rotate(x: Tensor, positions: Tensor, base: float = 10_000) -> Tensor:
@@ -201,8 +204,8 @@ def relative_buckets(
     check_whole(n_buckets // 2 + 1, max_distance=max_distance)
 
     # What comes after the query: all in bucket 0, or in the upper half.
+    first: int | Tensor = 0
     if causal:
-        first = 0
         distances = distances.clamp(min=0)
     else:
         n_buckets //= 2
@@ -352,8 +355,8 @@ class RelativeBias(Positions):
         return Positioned(x, bias=self.table(buckets).movedim(-1, -3))
 
 
-# Each scheme by its name, made for a model's configuration.
-POSITIONS = {
+# Each scheme by its name, made for a model's configuration, causal or not.
+POSITIONS: dict[str, Callable[[Any, bool], Positions]] = {
     "learned": lambda config, causal: LearnedPositions(
         config.context_length, config.d_model
     ),

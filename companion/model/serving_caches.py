@@ -13,7 +13,7 @@ from .cache import (
     other_layers_error,
     zeros,
 )
-from .positions import Place, apply_rotary
+from .positions import Place
 from .scores import Heads
 
 
@@ -39,6 +39,10 @@ class RaggedCache(Cache):
     def n_seen(self) -> int:
         """Returns how many positions the longest stream has seen."""
         return int(self.lengths.max())
+
+    @n_seen.setter
+    def n_seen(self, n: int) -> None:
+        raise AttributeError("each stream has a cursor of its own; `advance` moves all")
 
     def begin(self, n_streams: int, n_new: int, n_layers: int) -> None:
         """Begins a pass, see `Cache.begin`: also refuses another number of streams."""
@@ -177,81 +181,62 @@ class RaggedCache(Cache):
         """Lets row i of the batch continue what `rows[i]` held: `Cache.reorder`."""
         layers = self.reordered(rows)
         rows = rows.cpu()
-        kept_lengths = self.lengths[rows]
+        lengths = self.lengths[rows]
         n_written = self.n_written[rows]
 
         # Nothing above has changed the cache, and nothing below can fail.
         self.layers = layers
-        self.lengths = kept_lengths
+        self.lengths = lengths
         self.n_written = n_written
 
 
 class SlidingWindowCache(Cache):
-    """The last `window` positions and, on request, the first `n_sinks` of all.
+    """The last `window` positions, in constant memory, however long the text is.
 
-    A query sees the keys fewer than `window` positions before it, itself included, and
-    the sinks. A new key takes the place of the oldest, so the stored ones are not in
-    order: attention does not mind, since a `Place` says where each stands.
-    Beltagy et al. 2020, section 3.1; sinks: Xiao et al. 2023, section 3.2.
-
-    Distances are counted within the cache. From the window's keys to the query that is
-    their true distance; but the sinks go along with the window, and the farthest key is
-    never more than n_sinks + window - 1 positions away, however long the text. Where
-    the text is read in pieces makes no difference. What learned or sinusoidal positions
-    have added to a token stays as it was.
-
-    A pass of several tokens, of which some have lost a key, sees the sinks once for
-    each of its t tokens, each where it stands for that one: its keys are t · n_sinks
-    sinks, token by token, and then the window's. So a long text is best read in pieces
-    of a few hundred tokens. An example: with a window of 2 and one sink, tokens 0 to 2
-    were read, and 3 and 4 come. Their keys are those of tokens 0, 0, 2, 3 and 4. Token
-    3 sees the first copy, which stands at 1 for it, then 2 and 3; token 4 the second,
-    which stands at 2 for it, then 3 and 4.
+    A query sees the keys fewer than `window` positions before it, itself included. A
+    new key takes the place of the oldest, so the stored ones are not in order:
+    attention does not mind, since a `Place` says where each stands.
+    Beltagy et al. 2020, section 3.1. Chapter 10.
     """
 
-    def __init__(self, window: int, n_sinks: int = 0):
+    def __init__(self, window: int):
         super().__init__()
         check_whole(window=window)
-        check_whole(0, n_sinks=n_sinks)
         self.window = window
-        self.n_sinks = n_sinks
-        self.sinks: dict[int, Heads] = {}  # their keys, as they were before they moved
+        self.n_slots = window
         # What will be in `layers` when a pass of several tokens has ended.
         self.pending: dict[int, tuple[Heads, Heads]] = {}
 
-    def slot_positions(self, end: int) -> Tensor:
-        """The position in each used slot when `end` positions have been seen.
+    def kept_positions(self, end: int) -> Tensor:
+        """The positions (s) whose keys are kept when `end` have been seen."""
+        return torch.arange(max(0, end - self.window), end)
 
-        Returns (n_sinks + window), or fewer at first.
+    def slots_of(self, positions: Tensor) -> Tensor:
+        """The slot in which each position's key lies. Returns (s)."""
+        return positions % self.window
+
+    def key_positions(self, n_new: int) -> Tensor:
+        """The position (s) of each key that `append` returns: these are in its order.
+
+        They lie as in their slots. Of several new tokens the first may see what the
+        last may not: before the new ones come the old ones that the first may see.
         """
-        slots = torch.arange(min(end, self.n_sinks + self.window))
-        # After the sinks' slots, position p lies in the slot that equals it modulo the
-        # window: here is the latest such p before `end`.
-        latest = end - 1 - (end - 1 - slots) % self.window
-        return torch.where(slots < self.n_sinks, slots, latest)
+        kept = self.kept_positions(self.n_seen + 1)
+        by_slot = kept[self.slots_of(kept).argsort()]
+        if n_new == 1:
+            return by_slot
+        old = by_slot[by_slot < self.n_seen]
+        return torch.cat([old, torch.arange(self.n_seen, self.n_seen + n_new)])
 
-    def visible_slots(self) -> Tensor:
-        """The slots of which several new tokens may see the keys. Returns indices.
-
-        They see fewer than `window` old keys, so the oldest is not needed. Nor may it
-        be trusted: a pass of one token overwrites it, even one that then fails.
-        """
-        positions = self.slot_positions(self.n_seen)
-        is_near = positions > self.n_seen - self.window
-        is_sink = positions < self.n_sinks
-        return (is_near | is_sink).nonzero()[:, 0]
-
-    def sinks_move(self, n_new: int) -> bool:
-        """Whether the last of `n_new` tokens is farther from the sinks than allowed."""
-        return self.n_sinks > 0 and self.n_seen + n_new > self.n_sinks + self.window
+    def visible(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Whether each query may see each key that `append` returns. Returns (t s)."""
+        distances = query_positions[:, None] - key_positions
+        return (distances >= 0) & (distances < self.window)
 
     def begin(self, n_streams: int, n_new: int, n_layers: int) -> None:
         """Begins a pass, see `Cache.begin`."""
         super().begin(n_streams, n_new, n_layers)
-        self.turn = None
         self.pending = {}
-        if not self.n_seen:
-            self.sinks = {}
 
     def place(
         self,
@@ -263,65 +248,35 @@ class SlidingWindowCache(Cache):
         """Says where the next tokens and their keys stand, and who may see whom.
 
         Returns the positions of queries (t) and of keys (s), these in the order of
-        `append`, a mask (... t s) and by how much each sink was moved. The further mask
-        and the errors are those of `Cache.place`.
+        `append`, and a mask (... t s). The further mask and the errors are those of
+        `Cache.place`.
         """
-        # The true position of each key that `append` will return.
-        n_sinks = self.n_sinks
-        query_positions = torch.arange(self.n_seen, self.n_seen + n_new)
-        if n_new == 1:
-            positions = self.slot_positions(self.n_seen + 1)
-        else:
-            stored = self.slot_positions(self.n_seen)[self.visible_slots()]
-            positions = torch.cat([stored, query_positions])
-        moved = None
-        if self.sinks_move(n_new):
-            sinks = positions[:n_sinks]
-            positions = torch.cat([sinks.repeat(n_new), positions[n_sinks:]])
-            farthest = n_sinks + self.window - 1
-            moved = (query_positions - farthest).clamp(min=0)
-            moved = moved.repeat_interleave(n_sinks)
+        end = self.n_seen + n_new
+        query_positions = torch.arange(self.n_seen, end)
+        key_positions = self.key_positions(n_new)
 
         # One token may see all that it gets.
         allowed = None
         if n_new > 1:
-            distances = query_positions[:, None] - positions
-            is_near = distances < self.window
-            is_sink = positions < n_sinks
-            allowed = (is_near | is_sink) & (distances >= 0)
-            if moved is not None:  # each token sees its own sinks
-                own = torch.eye(n_new, dtype=torch.bool)
-                allowed[:, : len(moved)] &= own.repeat_interleave(n_sinks, 1)
-            allowed = allowed.to(device)
+            allowed = self.visible(query_positions, key_positions).to(device)
 
         # A further mask has a column for each position so far.
         if mask is not None:
-            mask = combine_masks(None, mask, n_new, self.n_seen + n_new)
+            mask = combine_masks(None, mask, n_new, end)
             if mask.shape[-1] > 1:
-                mask = mask[..., positions.to(mask.device)]
+                mask = mask[..., key_positions.to(mask.device)]
             allowed = mask if allowed is None else allowed & mask
-
-        # Where the keys stand for their query: sinks go along with the window.
-        key_positions = positions
-        if moved is not None:
-            key_positions = positions.clone()
-            key_positions[: len(moved)] += moved
-            moved = moved.to(device)
-        return Place(
-            query_positions.to(device), key_positions.to(device), allowed, moved
-        )
+        return Place(query_positions.to(device), key_positions.to(device), allowed)
 
     def append(self, layer: int, keys: Heads, values: Heads) -> tuple[Heads, Heads]:
         """Stores (b h t d). Returns what the new queries may need, (b h s d).
 
-        One token takes the slot of what is too far from it. Of several, the first may
-        see what the last may not: the old keys stay where they are until the pass has
-        ended, for if it fails they are still needed. Sinks that move are turned by
-        `turn`. Raises ValueError for keys of another model or number of streams.
+        One token takes the slot of what is too far from it. Where there are several the
+        old keys stay where they are until the pass has ended: if it fails, they are
+        still needed. Raises ValueError for keys of another model or number of streams.
         """
         b, h, t, d = keys.shape
-        n_sinks = self.n_sinks
-        shape = (b, h, n_sinks + self.window, d)
+        shape = (b, h, self.n_slots, d)
         if not self.n_seen:
             self.layers[layer] = (zeros(keys, *shape), zeros(values, *shape))
         stored_keys, stored_values = self.layers[layer]
@@ -330,10 +285,7 @@ class SlidingWindowCache(Cache):
 
         if t == 1:
             self.fill_slots(stored_keys, stored_values, keys, values)
-            if self.turn is not None:
-                moved_sinks = apply_rotary(self.sinks[layer], self.turn)
-                stored_keys[..., :n_sinks, :] = moved_sinks
-            n_used = min(self.n_seen + 1, n_sinks + self.window)
+            n_used = min(self.n_seen + 1, self.n_slots)
             return stored_keys[..., :n_used, :], stored_values[..., :n_used, :]
 
         with ordinary_tensors():
@@ -341,57 +293,117 @@ class SlidingWindowCache(Cache):
         self.fill_slots(pending_keys, pending_values, keys, values)
         self.pending[layer] = (pending_keys, pending_values)
 
-        slots = self.visible_slots()
-        all_keys = torch.cat([stored_keys[..., slots, :], keys], -2)
-        all_values = torch.cat([stored_values[..., slots, :], values], -2)
-        if not self.sinks_move(t):
-            return all_keys, all_values
-
-        # The sinks come first, once for each token. Until the pass that brings the last
-        # of them has ended, `self.sinks` lacks some: then they are the first of all.
-        if self.n_seen >= n_sinks:
-            sinks = self.sinks[layer]
-        else:
-            sinks = all_keys[..., :n_sinks, :]
-        sinks = sinks.repeat(1, 1, t, 1)
-        if self.turn is not None:
-            sinks = apply_rotary(sinks, self.turn)
-        sink_values = all_values[..., :n_sinks, :].repeat(1, 1, t, 1)
-        all_keys = torch.cat([sinks, all_keys[..., n_sinks:, :]], -2)
-        all_values = torch.cat([sink_values, all_values[..., n_sinks:, :]], -2)
+        # From the slots, and behind them from the new.
+        positions = self.key_positions(t)
+        rows = torch.where(
+            positions < self.n_seen,
+            self.slots_of(positions),
+            self.n_slots + positions - self.n_seen,
+        )
+        all_keys = torch.cat([stored_keys, keys], -2)[..., rows, :]
+        all_values = torch.cat([stored_values, values], -2)[..., rows, :]
         return all_keys, all_values
 
     def fill_slots(
         self, stored_keys: Heads, stored_values: Heads, keys: Heads, values: Heads
     ) -> None:
         """Puts a pass's new keys and values (b h t d) into their slots."""
-        positions = self.slot_positions(self.n_seen + keys.shape[-2])
-        slots = (positions >= self.n_seen).nonzero()[:, 0]
-        sources = positions[slots] - self.n_seen
-        stored_keys[..., slots, :] = keys[..., sources, :]
-        stored_values[..., slots, :] = values[..., sources, :]
+        kept = self.kept_positions(self.n_seen + keys.shape[-2])
+        new = kept[kept >= self.n_seen]
+        slots = self.slots_of(new)
+        stored_keys[..., slots, :] = keys[..., new - self.n_seen, :]
+        stored_values[..., slots, :] = values[..., new - self.n_seen, :]
 
     def advance(self, n_new: int) -> None:
         """Ends a pass: what was pending takes the old keys' place, and all counts."""
         layers = self.layers | self.pending
-        sinks = self.sinks
-        if self.n_seen < self.n_sinks:  # the pass has brought some of them
-            sinks = {
-                layer: keys[..., : self.n_sinks, :].clone()
-                for layer, (keys, _) in layers.items()
-            }
 
         # Nothing above has changed what is stored, and nothing below can fail.
         self.layers = layers
-        self.sinks = sinks
         self.pending = {}
         super().advance(n_new)
 
-    def reorder(self, rows: Tensor) -> None:
-        """Lets row i of the batch continue what `rows[i]` held: `Cache.reorder`."""
-        layers = self.reordered(rows)
-        sinks = {layer: keys[rows] for layer, keys in self.sinks.items()}
 
-        # Nothing above has changed what is stored, and nothing below can fail.
-        self.layers = layers
-        self.sinks = sinks
+class SinkCache(SlidingWindowCache):
+    """A sliding window, and before it the first `n_sinks` positions of all.
+
+    Distances are counted within the cache. From the window's keys to the query that is
+    their true distance; but the sinks go along with the window, and the farthest key is
+    never more than n_sinks + window - 1 positions away, however long the text. Where
+    the text is read in pieces makes no difference. What learned or sinusoidal positions
+    have added to a token stays as it was. Xiao et al. 2023, section 3.2. Chapter 10.
+
+    A pass of several tokens, of which some have lost a key, sees the sinks once for
+    each of its t tokens, each where it stands for that one: its keys are t · n_sinks
+    sinks, token by token, and then the window's. So a long text is best read in pieces
+    of a few hundred tokens. An example: with a window of 2 and one sink, tokens 0 to 2
+    were read, and 3 and 4 come. Their keys are those of tokens 0, 0, 2, 3 and 4. Token
+    3 sees the first copy, which stands at 1 for it, then 2 and 3; token 4 the second,
+    which stands at 2 for it, then 3 and 4.
+    """
+
+    def __init__(self, window: int, n_sinks: int):
+        super().__init__(window)
+        check_whole(n_sinks=n_sinks)
+        self.n_sinks = n_sinks
+        self.n_slots = n_sinks + window
+
+    def kept_positions(self, end: int) -> Tensor:
+        """The positions (s) whose keys are kept when `end` have been seen."""
+        n_sinks = min(end, self.n_sinks)
+        near = torch.arange(max(n_sinks, end - self.window), end)
+        return torch.cat([torch.arange(n_sinks), near])
+
+    def slots_of(self, positions: Tensor) -> Tensor:
+        """The slot in which each position's key lies: the sinks' come first."""
+        n = self.n_sinks
+        return torch.where(positions < n, positions, n + (positions - n) % self.window)
+
+    def sinks_move(self, n_new: int) -> bool:
+        """Whether the last of `n_new` tokens is farther from the sinks than allowed."""
+        return self.n_seen + n_new > self.n_slots
+
+    def key_positions(self, n_new: int) -> Tensor:
+        """The position (s) of each key that `append` returns: these are in its order.
+
+        Where the sinks move they come first, once for each new token.
+        """
+        positions = super().key_positions(n_new)
+        if not self.sinks_move(n_new):
+            return positions
+        sinks = positions[: self.n_sinks]
+        return torch.cat([sinks.repeat(n_new), positions[self.n_sinks :]])
+
+    def visible(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Whether each query may see each key that `append` returns. Returns (t s)."""
+        is_sink = key_positions < self.n_sinks
+        is_past = key_positions <= query_positions[:, None]
+        allowed = super().visible(query_positions, key_positions) | (is_sink & is_past)
+
+        n_new = len(query_positions)
+        if self.sinks_move(n_new):  # each token sees its own sinks
+            own = torch.eye(n_new, dtype=torch.bool).repeat_interleave(self.n_sinks, 1)
+            allowed[:, : own.shape[1]] &= own
+        return allowed
+
+    def place(
+        self,
+        n_new: int,
+        device: torch.device | str | None = None,
+        causal: bool = True,
+        mask: Tensor | None = None,
+    ) -> Place:
+        """Says where the next tokens and their keys stand, and who may see whom.
+
+        Returns what `SlidingWindowCache.place` does, and by how much each sink was
+        moved to where it stands for its query.
+        """
+        place = super().place(n_new, device, causal, mask)
+        if not self.sinks_move(n_new):
+            return place
+        farthest = self.n_slots - 1
+        moved = (place.query_positions - farthest).clamp(min=0)
+        moved = moved.repeat_interleave(self.n_sinks)
+        key_positions = place.key_positions.clone()
+        key_positions[: len(moved)] += moved
+        return place._replace(key_positions=key_positions, moved=moved)

@@ -158,7 +158,29 @@ def config_of(header: dict) -> GPTConfig:
     n_kv_heads = size_of(header, "llama.attention.head_count_kv", default=n_heads)
     d_model = size_of(header, "llama.embedding_length")
 
-    # What must fit together.
+    check_heads(header, d_model, n_heads, n_kv_heads)
+    check_epsilon(header)
+    rotary_base = rotary_base_of(header)
+
+    return GPTConfig(
+        d_vocab=d_vocab,
+        context_length=size_of(header, "llama.context_length"),
+        d_model=d_model,
+        n_heads=n_heads,
+        n_layers=size_of(header, "llama.block_count"),
+        n_kv_heads=n_kv_heads,
+        d_hidden=size_of(header, "llama.feed_forward_length"),
+        positions="rotary",
+        rotary_base=rotary_base,
+        norm="rms",
+        feed_forward="gated",
+        activation="silu",
+        bias=False,
+    )
+
+
+def check_heads(header: dict, d_model: int, n_heads: int, n_kv_heads: int) -> None:
+    """Raises ValueError, by its key, for heads that don't fit the model's width."""
     if d_model % (2 * n_heads):
         raise ValueError(
             f"llama.embedding_length is {d_model}; each of llama.attention.head_count"
@@ -177,31 +199,22 @@ def config_of(header: dict) -> GPTConfig:
                 " is known here"
             )
 
-    # Numbers that aren't sizes.
+
+def check_epsilon(header: dict) -> None:
+    """Raises ValueError for norms with another epsilon than ours."""
     key = "llama.attention.layer_norm_rms_epsilon"
     epsilon = value_of(header, key)
     if not isinstance(epsilon, float) or not math.isclose(epsilon, 1e-5, rel_tol=1e-6):
         raise ValueError(f"{key} is {shown(epsilon)}; ours is 1e-5")
-    key = "llama.rope.freq_base"
-    rotary_base = header.get(key, 10_000.0)
-    if not isinstance(rotary_base, float | int) or not 0 < rotary_base < math.inf:
-        raise ValueError(f"{key} is {shown(rotary_base)}; it must be above 0")
 
-    return GPTConfig(
-        d_vocab=d_vocab,
-        context_length=size_of(header, "llama.context_length"),
-        d_model=d_model,
-        n_heads=n_heads,
-        n_layers=size_of(header, "llama.block_count"),
-        n_kv_heads=n_kv_heads,
-        d_hidden=size_of(header, "llama.feed_forward_length"),
-        positions="rotary",
-        rotary_base=rotary_base,
-        norm="rms",
-        feed_forward="gated",
-        activation="silu",
-        bias=False,
-    )
+
+def rotary_base_of(header: dict) -> float:
+    """Returns the base of the rotation. Raises ValueError unless it is above 0."""
+    key = "llama.rope.freq_base"
+    base = header.get(key, 10_000.0)
+    if not isinstance(base, float | int) or not 0 < base < math.inf:
+        raise ValueError(f"{key} is {shown(base)}; it must be above 0")
+    return base
 
 
 def weights_of(tensors: dict[str, Tensor], config: GPTConfig) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch.distributed as dist
@@ -58,7 +58,7 @@ def save_checkpoint(
                 tensors[f"optimizer.{name}.{key}"] = x
             else:
                 numbers[f"optimizer.{name}.{key}"] = x
-    header = fingerprint(model, optimizer)
+    header = settings_of(model, optimizer)
     header["numbers"] = to_json(numbers)
     header["metadata"] = metadata
 
@@ -97,11 +97,11 @@ def load_checkpoint(
     # Make sure that it is this run's.
     tensors, header = read_checkpoint(path)
     metadata = header["metadata"]
-    check_same(path, saved=header, here=fingerprint(model, optimizer))
+    check_same(path, saved=header, here=settings_of(model, optimizer))
     check_same(path, saved=metadata, here=to_json(expected))
     random_state = tensors.pop("generator", None)
     here = generator.get_state()
-    if shown(random_state) != shown(here):
+    if not has_form(random_state, here):
         raise CheckpointError(
             f"{path} is of a generator of another device than this one: its state is"
             f" {shown(random_state)} there and {shown(here)} here"
@@ -111,14 +111,14 @@ def load_checkpoint(
     weights = {}
     for name, x in model.state_dict().items():
         stored = tensors.pop(f"model.{name}", None)
-        if shown(stored) != shown(x):
+        if not has_form(stored, x):
             raise CheckpointError(
                 f"{path} is damaged: model.{name} is {shown(stored)} there and"
                 f" {shown(x)} here; give another path, or delete it"
             )
         weights[name] = shard_like(stored, x)
     parameters = parameters_by_name(model, optimizer)
-    states = {}
+    states: dict[str, dict[str, Any]] = {}
     # Sorted, for all ranks must ask for their parts in one order.
     for full_name, x in sorted((tensors | header["numbers"]).items()):
         name, _, key = full_name.removeprefix("optimizer.").rpartition(".")
@@ -139,6 +139,11 @@ def load_checkpoint(
             x.copy_(weights[name])
         put_states(optimizer, parameters, states)
     return metadata
+
+
+def has_form(x: Tensor | None, like: Tensor) -> TypeGuard[Tensor]:
+    """Returns whether x is a tensor of the dtype and shape of `like`."""
+    return x is not None and x.dtype == like.dtype and x.shape == like.shape
 
 
 def put_states(
@@ -223,7 +228,7 @@ def state_by_name(model: nn.Module, optimizer: Optimizer) -> dict[str, dict[str,
     return states
 
 
-def fingerprint(model: nn.Module, optimizer: Optimizer) -> dict[str, dict]:
+def settings_of(model: nn.Module, optimizer: Optimizer) -> dict[str, dict]:
     """Describes the model and optimizer that a checkpoint belongs to, as JSON.
 
     Learning rates are left out, for a schedule moves them.
@@ -238,7 +243,7 @@ def fingerprint(model: nn.Module, optimizer: Optimizer) -> dict[str, dict]:
 
     parameters = parameters_by_name(model, optimizer)
     names = {id(p): name for name, p in parameters.items()}
-    optimizer_settings = {"class": type(optimizer)}
+    optimizer_settings: dict[str, Any] = {"class": type(optimizer)}
     for i, group in enumerate(optimizer.param_groups):
         left_out = ("lr", "initial_lr", "params", "param_names")
         settings = {name: x for name, x in group.items() if name not in left_out}

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from ..device import at_least_float32, fast_products
 from ..inputs import check_between, check_tensor, check_whole
 from ..interrupts import deferred_interrupts
-from ..model.gpt import evaluating
+from ..model.gpt import LanguageModel, evaluating
 from .processes import full_tensor
 
 IGNORED_TARGET = -100  # padding: `F.cross_entropy`'s own default
@@ -107,9 +107,9 @@ def clip_gradients(model: nn.Module, clip: float) -> Tensor:
     Returns their length before. Gradients of 16 bits are summed in float32. Pascanu et
     al. 2013, algorithm 1.
     """
-    parameters = [p for p in model.parameters() if p.grad is not None]
-    norm = get_total_norm([at_least_float32(p.grad) for p in parameters])
-    clip_grads_with_norm_(parameters, clip, norm)
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    norm = get_total_norm([at_least_float32(gradient) for gradient in gradients])
+    clip_grads_with_norm_(model.parameters(), clip, norm)
     return norm
 
 
@@ -121,13 +121,13 @@ def read_finite(step: int, loss: Tensor, norm: Tensor) -> float:
     # Both are fetched at once, for each fetching waits.
     loss = at_least_float32(loss.detach())
     norm = full_tensor(norm).to(loss)
-    loss, norm = torch.stack([loss, norm]).tolist()
-    if not math.isfinite(loss) or not math.isfinite(norm):
+    loss_in_nats, length = torch.stack([loss, norm]).tolist()
+    if not math.isfinite(loss_in_nats) or not math.isfinite(length):
         raise ValueError(
-            f"the loss is {loss} and the gradients' norm {norm} at step {step}:"
-            " the learning rate is too high, or the batch has no targets"
+            f"the loss is {loss_in_nats} and the gradients' norm {length} at step"
+            f" {step}: the learning rate is too high, or the batch has no targets"
         )
-    return loss
+    return loss_in_nats
 
 
 def products_of(model: nn.Module) -> Callable[[], AbstractContextManager]:
@@ -185,16 +185,18 @@ def train(
     on_step: Callable[[int, float], object] | None = None,
     first_step: int = 0,
 ) -> list[float]:
-    """Makes one optimizer step a batch of `(*inputs, targets)`. Returns the losses.
+    """Makes one optimizer step a batch. Returns the losses in nats. Chapter 05.
 
-    The losses are in nats. `loss_function(logits, targets)` is by default
-    `next_token_loss`. The gradients are shortened to the length `clip`. `on_step(step,
-    loss)` is called after each step, counted from `first_step`: the place for a
-    schedule, a picture, a progress bar. Ctrl-C ends the loop after the step it falls
-    in, and keeps model and losses; pressed again half a minute later, it breaks the
-    step off. Raises ValueError for a model or an optimizer with nothing to train and,
-    naming the step and before the weights change, where the loss or a gradient is not
-    finite. Chapter 05.
+    batches: tuples `(*inputs, targets)`, as the model and the loss take them.
+    loss_function: of logits and targets, by default `next_token_loss`.
+    clip: the length to which the gradients, all as one vector, are shortened.
+    on_step: is called with (step, loss) after each step, for a schedule or a picture.
+    first_step: the number of the first of them.
+
+    Ctrl-C ends the loop after the step it falls in, and keeps model and losses; pressed
+    again half a minute later, it breaks the step off. Raises ValueError where there is
+    nothing to train, and where the loss or a gradient is not finite: it names the step,
+    and the weights are those before it.
     """
     check_between(0, above=True, clip=clip)
     check_trainable(model, optimizer)
@@ -233,7 +235,7 @@ def say(words: str) -> None:
 
 
 @torch.inference_mode()
-def evaluate(model: nn.Module, tokens: Tensor, batch_size: int = 64) -> float:
+def evaluate(model: LanguageModel, tokens: Tensor, batch_size: int = 64) -> float:
     """Computes the mean loss in nats over all of `tokens`.
 
     They are cut into consecutive windows as long as the model's context, of which

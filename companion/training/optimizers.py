@@ -68,8 +68,9 @@ class AdamW(Optimizer):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults)
 
+    # PyTorch's takes a closure, too, for methods that compute a loss several times.
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self) -> None:  # type: ignore[override]
         """Moves every parameter that has a gradient."""
         for group in self.param_groups:
             parameters = [p for p in group["params"] if p.grad is not None]
@@ -87,6 +88,7 @@ class AdamW(Optimizer):
                 state["square"] = zeros.clone()
 
             # The running means of the gradient and of its square.
+            assert p.grad is not None  # as `step` has made sure
             gradient = at_least_float32(p.grad)
             state["step"] += 1
             mean = state["mean"].lerp_(gradient, 1 - beta1)
@@ -200,6 +202,7 @@ class Muon(AdamW):
 
         That is the running mean with the newest gradient counted once more.
         """
+        assert p.grad is not None  # as `step` has made sure
         gradient = at_least_float32(p.grad)
         state = self.state[p]
         if "momentum" not in state:
@@ -230,7 +233,10 @@ def muon(
     if not matrices:
         raise ValueError(f"{type(model).__name__} has no blocks; use AdamW for it")
 
-    groups = [{"params": matrices}, {"params": others, "muon": False, "lr": adam_lr}]
+    groups: list[dict] = [
+        {"params": matrices},
+        {"params": others, "muon": False, "lr": adam_lr},
+    ]
     return Muon(
         groups, lr=lr, momentum=momentum, betas=(0.9, 0.95), weight_decay=weight_decay
     )

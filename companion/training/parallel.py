@@ -6,7 +6,7 @@ Every function here is one rank's side, within `Process.joined`.
 
 from collections.abc import Collection, Iterable
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,7 +19,9 @@ from ..model.attention import MultiHeadAttention, causal_mask
 from ..model.blocks import FEED_FORWARDS, is_plain_linear
 from ..model.scores import attention_scores
 from .optimizers import AdamW
-from .processes import check_blocks, check_not_sharded, is_sharded
+from .processes import blocks_of, check_not_sharded, is_sharded
+
+Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def send_to_next(x: Tensor, like: Tensor | None = None) -> Tensor:
@@ -35,6 +37,7 @@ def send_to_next(x: Tensor, like: Tensor | None = None) -> Tensor:
     # To send without waiting, or all would wait for each other.
     sending = dist.isend(x.contiguous(), (rank + 1) % world)
     dist.recv(arrived, (rank - 1) % world)
+    assert sending is not None  # None only where this rank is not in the group
     sending.wait()
     return arrived
 
@@ -69,6 +72,7 @@ def average_gradients(model: nn.Module) -> None:
     check_not_sharded(model, "its gradients are averaged already")
 
     def average(parameter: Tensor) -> None:
+        assert parameter.grad is not None  # it has just been made
         parameter.grad = ring_all_reduce(parameter.grad) / dist.get_world_size()
 
     for parameter in model.parameters():
@@ -122,6 +126,7 @@ class ShardedAdamW(AdamW):
             share = cut(p.detach(), world)[rank]
             part = self.own_parts.setdefault(p, share)
             part.data = share
+            assert p.grad is not None  # as `step` has made sure
             part.grad = cut(p.grad, world)[rank]
             own_parts.append(part)
         super().update(own_parts, group)
@@ -173,6 +178,7 @@ class TensorParallelAttention(TensorParallel):
     def __init__(self, part: MultiHeadAttention, n_heads: int, rank: int):
         super().__init__(part)
         self.n_heads = n_heads
+        self.n_own_heads = part.n_heads
         self.rank = rank
 
     def forward(
@@ -180,7 +186,7 @@ class TensorParallelAttention(TensorParallel):
         x: Tensor,
         context: Tensor | None = None,
         *,
-        mask: Tensor | str | None = None,
+        mask: Tensor | None = None,
         **options: Any,
     ) -> Tensor:
         """Computes the whole layer's output (b t c), with the layer's own options.
@@ -191,15 +197,15 @@ class TensorParallelAttention(TensorParallel):
         if isinstance(context, tuple):
             raise ValueError(
                 "the context is keys and values of all heads, of which this rank has"
-                f" {self.part.n_heads} of {self.n_heads}: give the context itself"
+                f" {self.n_own_heads} of {self.n_heads}: give the context itself"
             )
         if context is not None:
             context = sum_gradients(context)
         if isinstance(mask, Tensor):
             mask = sum_gradients(mask)  # T5's bias learns
             if mask.dim() >= 3 and mask.shape[-3] == self.n_heads:
-                first = self.rank * self.part.n_heads
-                mask = mask.narrow(-3, first, self.part.n_heads)
+                first = self.rank * self.n_own_heads
+                mask = mask.narrow(-3, first, self.n_own_heads)
         return super().forward(x, context=context, mask=mask, **options)
 
 
@@ -248,7 +254,7 @@ def shard_feed_forward(whole: nn.Module, rank: int, world: int) -> TensorParalle
     return TensorParallel(part_of(whole, rank, world))
 
 
-def part_of(whole: nn.Module, rank: int, world: int) -> nn.Module:
+def part_of(whole: Layer, rank: int, world: int) -> Layer:
     """Returns a layer with a rank's share of each of its linear layers.
 
     Each of its matrices keeps a share of its outputs, only `to_output` one of its
@@ -260,8 +266,8 @@ def part_of(whole: nn.Module, rank: int, world: int) -> nn.Module:
     check_between(0, world - 1, rank=rank)
     part = deepcopy(whole)
     for name, layer in part.named_children():
-        if type(layer) is nn.Identity:
-            continue
+        if not is_plain_linear(layer):
+            continue  # attention's pattern, as `check_can_be_cut` has made sure
 
         # A weight is (outputs inputs).
         axis = 1 if name == "to_output" else 0
@@ -278,11 +284,11 @@ def part_of(whole: nn.Module, rank: int, world: int) -> nn.Module:
         if axis == 0:
             layer.bias = share_of(layer.bias, rank, world)
         elif rank > 0:
-            layer.bias = None
+            layer.register_parameter("bias", None)
     return part
 
 
-def share_of(x: nn.Parameter, rank: int, world: int, axis: int = 0) -> nn.Parameter:
+def share_of(x: Tensor, rank: int, world: int, axis: int = 0) -> nn.Parameter:
     """Returns a rank's share of a parameter, which learns if that does."""
     share = x.detach().chunk(world, axis)[rank]
     return nn.Parameter(share.clone(), x.requires_grad)
@@ -312,8 +318,7 @@ def shard_blocks(model: nn.Module) -> nn.Module:
     All else is everywhere. Raises ValueError, by its name, for a layer that isn't
     plain: with adapters, packed, or of another class.
     """
-    check_blocks(model)
-    for i, block in enumerate(model.blocks):
+    for i, block in enumerate(blocks_of(model)):
         name = f"blocks.{i}"
         check_can_be_cut(block.attention, [MultiHeadAttention], f"{name}.attention")
         check_can_be_cut(
@@ -323,7 +328,7 @@ def shard_blocks(model: nn.Module) -> nn.Module:
     rank = dist.get_rank()
     world = dist.get_world_size()
     model = deepcopy(model)
-    for block in model.blocks:
+    for block in blocks_of(model):
         block.attention = shard_attention(block.attention, rank, world)
         block.feed_forward = shard_feed_forward(block.feed_forward, rank, world)
     return model

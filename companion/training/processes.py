@@ -2,16 +2,20 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..inputs import check_name
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor  # half a second, for few runs
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Process:
     world: int
 
     @classmethod
-    def this(cls, device: str | None = None) -> "Process":
+    def current(cls, device: str | None = None) -> "Process":
         """Returns this process, as torchrun tells it in the environment.
 
         `device` is "cuda", "mps" or "cpu", by default the fastest there is. Raises
@@ -71,23 +75,28 @@ def shard(model: nn.Module, world: int) -> None:
     """
     from torch.distributed.fsdp import fully_shard  # half a second, for few runs
 
-    check_blocks(model)
+    blocks = blocks_of(model)
     device_type = next(model.parameters()).device.type
     mesh = dist.init_device_mesh(device_type, (world,))
-    for part in [*model.blocks, model]:
+    for part in [*blocks, model]:
         fully_shard(part, mesh=mesh)
 
 
-def check_blocks(model: nn.Module) -> None:
-    """Raises ValueError for a model without `blocks`, which are shared among ranks."""
-    if not hasattr(model, "blocks"):
+def blocks_of(model: nn.Module) -> Iterable[Any]:
+    """Returns a model's blocks, which are shared among ranks; of whatever class.
+
+    Raises ValueError for a model that has none.
+    """
+    blocks = getattr(model, "blocks", None)
+    if blocks is None:
         raise ValueError(
             f"{type(model).__name__} has no blocks, which the ranks would share: give a"
             " GPT"
         )
+    return blocks
 
 
-def is_sharded(x: Tensor) -> bool:
+def is_sharded(x: Tensor) -> "TypeGuard[DTensor]":
     """Returns whether this rank holds only a part of x, as `shard` leaves it."""
     return hasattr(x, "full_tensor")
 

@@ -19,10 +19,10 @@ from ..files import check_writable
 from .checkpoints import (
     CheckpointError,
     check_same,
-    fingerprint,
     load_checkpoint,
     read_checkpoint,
     save_checkpoint,
+    settings_of,
     to_json,
 )
 from .loop import training_steps
@@ -93,9 +93,7 @@ class Resumable:
         if not path:
             return
         if self.writes:
-            check_unchanged(
-                path, self.stamp, self.kept, self.optimizer, **self.settings
-            )
+            check_unchanged(path, self.stamp, self.kept, self.optimizer, self.settings)
         try:
             save_checkpoint(
                 path,
@@ -125,7 +123,7 @@ class Resumable:
         A checkpoint is written after the first of them, which shows that it can be,
         then `every` so many, and at the end. `on_step` is called after each step.
         """
-        losses = []
+        losses: list[float] = []
         first = self.step
         saved = self.step
         if interrupted():
@@ -225,7 +223,7 @@ def check_unchanged(
     before: tuple[int, int, int] | None,
     model: nn.Module,
     optimizer: Optimizer,
-    **settings: dict,
+    settings: dict[str, dict],
 ) -> None:
     """Raises CheckpointError where another run has written to `path` meanwhile.
 
@@ -236,7 +234,7 @@ def check_unchanged(
         return
     try:
         _, header = read_checkpoint(path)
-        check_same(path, saved=header, here=fingerprint(model, optimizer))
+        check_same(path, saved=header, here=settings_of(model, optimizer))
         check_same(path, saved=header["metadata"], here=to_json(settings))
     except CheckpointError as error:
         raise CheckpointError(

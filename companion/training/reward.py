@@ -29,7 +29,7 @@ class Rollouts(NamedTuple):
 
 
 def as_they_are(logits: Tensor) -> Tensor:
-    """Returns the logits (... v): what shapes nothing, neither warm nor cut."""
+    """Returns the logits (... v): neither warmed nor cut."""
     return logits
 
 
@@ -40,15 +40,15 @@ def roll_out(
     n_answers: int,
     n_new: int,
     end: int | None = None,
-    shape: Callable[[Tensor], Tensor] = as_they_are,
+    process_logits: Callable[[Tensor], Tensor] = as_they_are,
     generator: torch.Generator | None = None,
 ) -> Rollouts:
     """Draws `n_answers` answers to each prompt (t), of `n_new` tokens at most.
 
-    An answer is over with the token `end`. `shape` turns the logits (b v) into those
-    that are drawn from, say by a temperature; to score the answers later, shape their
-    logits alike. Returns the answers, and the log-probabilities of what was drawn.
-    Raises ValueError for a prompt that is empty or leaves an answer no room.
+    Returns the answers, and the log-probabilities of what was drawn. An answer is over
+    with the token `end`. `process_logits` turns the logits (b v) into those that are
+    drawn from, say by a temperature; to score the answers later, process their logits
+    alike. Raises ValueError for a prompt that is empty or leaves an answer no room.
     Chapter 15.
     """
     check_whole(n_answers=n_answers, n_new=n_new)
@@ -69,9 +69,9 @@ def roll_out(
         ended = torch.zeros(len(rows), dtype=torch.bool, device=logits.device)
         columns = []
         while True:
-            shaped = shape(logits)
-            new = sample(shaped, generator)
-            log_p = chosen(shaped, new).masked_fill(ended, 0)
+            processed = process_logits(logits)
+            new = sample(processed, generator)
+            log_p = chosen(processed, new).masked_fill(ended, 0)
             if end is not None:
                 new = new.masked_fill(ended, end)
             columns.append((new, ~ended, log_p))

@@ -9,6 +9,10 @@ from torch.nn.functional import scaled_dot_product_attention
 import companion
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def masked(scores, mask):
     return scores.masked_fill(~mask, -torch.inf).softmax(-1)
@@ -50,6 +54,7 @@ def by_hand(shift=max, before=lambda d, s, c: d**0.5, after=mixed):
     return answer
 
 
+@wrong(checks.one_query, "the very numbers that e is raised to")
 def unscaled_largest(query, keys, values):
     dots = [sum(a * b for a, b in zip(query, key, strict=True)) for key in keys]
     terms = [math.exp(dot / len(query) ** 0.5 - max(dots)) for dot in dots]
@@ -125,6 +130,7 @@ def by_rates(weights, g):
     return gradient
 
 
+@wrong(checks.one_query, "it gives")
 def best_on_overflow(query, keys, values):
     try:
         return by_hand(shift=lambda z: 0)(query, keys, values)
@@ -132,6 +138,7 @@ def best_on_overflow(query, keys, values):
         return by_hand(after=lambda w, v: v[w.index(max(w))])(query, keys, values)
 
 
+@wrong(checks.one_query, "cut off they become equal")
 def cut_off(query, keys, values):
     dots = [sum(map(math.prod, zip(query, key, strict=True))) for key in keys]
     scores = [max(-700, min(700, dot / len(query) ** 0.5)) for dot in dots]
@@ -143,6 +150,7 @@ def scored(change):
     return taken(lambda q, k: change(k @ q / len(q) ** 0.5).softmax(0))
 
 
+@wrong(checks.one_query, "inf/inf and 0/0 are NaN")
 def with_numpy(query, keys, values):
     with np.errstate(all="ignore"):
         terms = np.exp(np.array(keys) @ query / len(query) ** 0.5)
@@ -157,6 +165,7 @@ def hidden_by(low):
     return answer
 
 
+@wrong(checks.window_attention, "0 divided by 0 is NaN")
 def shared_again(q, k, v, n):
     left = scores_of(q, k).softmax(-1) * band(q.shape[-2], n)
     return left / left.sum(-1, keepdim=True) @ v
@@ -167,6 +176,7 @@ def fused(query, keys, values):
     return scaled_dot_product_attention(*lists)[0]
 
 
+@wrong(checks.one_query, "out of range'[)]: before exp take away")
 def e_to_the_power(query, keys, values):
     dots = [sum(map(math.prod, zip(query, key, strict=True))) for key in keys]
     terms = [math.e ** (dot / len(query) ** 0.5) for dot in dots]
@@ -179,15 +189,18 @@ def by_autograd(weights, g):
     return scores.grad
 
 
+@wrong(checks.window_attention, "serve everybody")
 def cropped(q, k, v, n):
     return companion.attention(q, k[:, :, -n:], v[:, :, -n:])
 
 
+@wrong(checks.window_attention, "only the last `width` positions are left:")
 def all_cropped(q, k, v, n):
     q, k, v = (x[:, :, -n:] for x in (q, k, v))
     return companion.attention(q, k, v, companion.causal_mask(q.shape[2]))
 
 
+@wrong(checks.window_attention, "have no key here")
 def cropped_under_a_triangle(q, k, v, n):
     mask = companion.causal_mask(q.shape[2])[:, -n:]
     return companion.attention(q, k[:, :, -n:], v[:, :, -n:], mask)
@@ -260,9 +273,7 @@ RIGHT = [
 ]
 
 WRONG = [
-    (checks.window_attention, cropped, "serve everybody"),
-    (checks.window_attention, all_cropped, "only the last `width` positions are left:"),
-    (checks.window_attention, cropped_under_a_triangle, "have no key here"),
+    *wrong,
     (
         checks.window_attention,
         lambda q, k, v, n: companion.attention(*(x[:, :, -n:] for x in (q, k, v))),
@@ -281,7 +292,6 @@ WRONG = [
         by_hand(shift=lambda z: sorted(z)[-2]),  # the largest but one
         "OverflowError.*no other number",
     ),
-    (checks.one_query, e_to_the_power, "out of range'[)]: before exp take away"),
     (
         checks.one_query,
         lambda *lists: [1 / 0 for _ in by_hand()(*lists)],
@@ -358,7 +368,6 @@ WRONG = [
         "OverflowError.*no other number",
     ),
     (checks.one_query, by_hand(shift=min), "OverflowError.*no other number"),
-    (checks.one_query, unscaled_largest, "the very numbers that e is raised to"),
     (
         checks.one_query,
         by_hand(before=lambda d, s, c: s**0.5),
@@ -607,12 +616,9 @@ WRONG = [
         lambda w, e: w * w * e - w * total(w * e),
         "moves its own weight",
     ),
-    (checks.one_query, best_on_overflow, "it gives"),
-    (checks.one_query, cut_off, "cut off they become equal"),
     (checks.one_query, by_hand(before=lambda d, s, c: c**0.5), "a query's length"),
     (checks.one_query, scored(lambda z: z / z.max()), "don't divide by it"),
     (checks.one_query, scored(lambda z: z.where(z == z.max(), -1e38)), "every key"),
-    (checks.one_query, with_numpy, "inf/inf and 0/0 are NaN"),
     (checks.window_attention, hidden_by(-1e3), "leaves weight"),
     (checks.window_attention, hidden_by(-1e4), "-10,000 is no low score"),
     (
@@ -627,7 +633,6 @@ WRONG = [
         seen(lambda back, n: back.abs() <= n // 2),
         "half of the window lies ahead",
     ),
-    (checks.window_attention, shared_again, "0 divided by 0 is NaN"),
     (
         checks.pad_mask,  # four heads that nobody asked for
         lambda lengths, n: real(lengths, n)[:, None, None].repeat(1, 4, n, 1),

@@ -6,6 +6,10 @@ from torch.nn.functional import gelu, layer_norm, linear
 from companion import GatedFeedForward
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def silu(x):
     return torch.nn.functional.silu(x)
@@ -68,6 +72,7 @@ def joined(x, up, gate, down):
     return (silu(gates) * hidden) @ down
 
 
+@wrong(checks.swiglu, "SiLU belongs on the gate")
 def transposed(x, up, gate, down):
     layer = GatedFeedForward(*up.shape, bias=False)
     layer.to_hidden.weight.data = gate.T
@@ -150,11 +155,13 @@ def over(*axes, unbiased=False):
     return norm
 
 
+@wrong(checks.channel_norm, "differences from the mean")
 def of_x(x, gain, bias, eps):
     z = (x - x.mean(1, True)) / (x.square().mean(1, True) + eps).sqrt()
     return gain[:, None] * z + bias[:, None]
 
 
+@wrong(checks.channel_norm, "does not swap")
 def reshaped(x, gain, bias, eps):
     b, c, t = x.shape
     return layer_norm(x.reshape(b, t, c), [c], gain, bias, eps).reshape(b, c, t)
@@ -182,59 +189,71 @@ def read_by(gain_and_bias):
     return norm
 
 
+@wrong(checks.channel_norm, "two things: `std` is by c - 1, and eps")
 def by_std(x, gain, bias, eps):
     z = (x - x.mean(1, keepdim=True)) / (x.std(1, keepdim=True) + eps)
     return gain[:, None] * z + bias[:, None]
 
 
+@wrong(checks.channel_norm, "the mean is not taken off")
 def rms(x, gain, bias, eps):
     z = x / (x.square().mean(1, keepdim=True) + eps).sqrt()
     return gain[:, None] * z + bias[:, None]
 
 
+@wrong(checks.channel_norm, "`layer_norm` is over the last axis")
 def last_axis(x, gain, bias, eps):
     return layer_norm(x, [len(gain)], gain, bias, eps)
 
 
+@wrong(checks.third_block, "both sub-layers: .* not added")
 def not_added(x, attention, feed_forward, norms):
     return norms[1](feed_forward(norms[0](attention(x))))
 
 
+@wrong(checks.third_block, "both sub-layers: this is pre-norm")
 def pre(x, attention, feed_forward, norms):
     x = x + attention(norms[0](x))
     return x + feed_forward(norms[1](x))
 
 
+@wrong(checks.third_block, "this is post-norm")
 def post(x, attention, feed_forward, norms):
     x = norms[0](x + attention(x))
     return norms[1](x + feed_forward(x))
 
 
+@wrong(checks.third_block, "changed places")
 def swapped(x, attention, feed_forward, norms):
     x = x + norms[1](attention(x))
     return x + norms[0](feed_forward(x))
 
 
+@wrong(checks.third_block, r"through norms\[0\]")
 def one_norm(x, attention, feed_forward, norms):
     x = x + norms[0](attention(x))
     return x + norms[0](feed_forward(x))
 
 
+@wrong(checks.third_block, "feed-forward: what it gives is not normed")
 def half(x, attention, feed_forward, norms):
     x = x + norms[0](attention(x))
     return x + feed_forward(x)
 
 
+@wrong(checks.third_block, "attention: what it gives is not normed")
 def other_half(x, attention, feed_forward, norms):
     x = x + attention(x)
     return x + norms[1](feed_forward(x))
 
 
+@wrong(checks.third_block, "both sub-layers: what it gives is not normed")
 def none(x, attention, feed_forward, norms):
     x = x + attention(x)
     return x + feed_forward(x)
 
 
+@wrong(checks.third_block, "what attention has added")
 def parallel(x, attention, feed_forward, norms):
     return x + norms[0](attention(x)) + norms[1](feed_forward(x))
 
@@ -244,81 +263,100 @@ def lost(x, attention, feed_forward, norms):
     return x + norms[1](feed_forward(between))
 
 
+@wrong(checks.third_block, "block: attention: this is pre-norm: norm what it")
 def first_pre(x, attention, feed_forward, norms):
     x = x + attention(norms[0](x))
     return x + norms[1](feed_forward(x))
 
 
+@wrong(checks.third_block, "what it reads is normed too")
 def read_and_give(x, attention, feed_forward, norms):
     x = x + norms[0](attention(norms[0](x)))
     return x + norms[1](feed_forward(norms[1](x)))
 
 
+@wrong(checks.third_block, "feed-forward: .* not added")
 def one_added(x, attention, feed_forward, norms):
     x = x + norms[0](attention(x))
     return norms[1](feed_forward(x))
 
 
+@wrong(checks.fold, r"offset = .*: at \[0\] the shape is")
 def by_outputs(gain, bias, weight, offset):
     n = range(len(offset))
     columns = torch.stack([weight[:, i] * gain[i] for i in n], 1)
     return columns, offset + sum(weight[:, i] * bias[i] for i in n)
 
 
+@wrong(checks.third_block, "changes its input")
 def in_place(x, attention, feed_forward, norms):
     x += norms[0](attention(x))
     return x + norms[1](feed_forward(x))
 
 
+@wrong(checks.channel_norm, r"must match .* `\[:, None\]`")
 def nothing_turned(x, gain, bias, eps):
     z, variance = pieces(x)
     return gain * z / (variance + eps).sqrt() + bias
 
 
+@wrong(checks.channel_norm, "must match .* `keepdim=True`")
 def without_keepdim(x, gain, bias, eps):
     root = (x.var(1, unbiased=False) + eps).sqrt()
     return gain[:, None] * (x - x.mean(1)) / root + bias[:, None]
 
 
+@wrong(checks.channel_norm, "and so is its variance")
 def both_without_keepdim(x, gain, bias, eps):
     z = x - x.mean(1)
     return gain[:, None] * z / (z.square().mean(1) + eps).sqrt() + bias[:, None]
 
 
+@wrong(checks.channel_norm, "a position's variance is one number")
 def root_without_keepdim(x, gain, bias, eps):
     z, _ = pieces(x)
     return gain[:, None] * z / (x.var(1, unbiased=False) + eps).sqrt() + bias[:, None]
 
 
+@wrong(checks.channel_norm, "the mean of the squares, not the sum")
 def summed(x, gain, bias, eps):
     z = x - x.mean(1, keepdim=True)
     root = (z.square().sum(1, keepdim=True) + eps).sqrt()
     return gain[:, None] * z / root + bias[:, None]
 
 
+@wrong(checks.channel_norm, "changes its input")
 def changed_x(x, gain, bias, eps):
     x -= x.mean(1, keepdim=True)
     root = (x.square().mean(1, keepdim=True) + eps).sqrt()
     return gain[:, None] * x / root + bias[:, None]
 
 
+@wrong(checks.third_block, "attention comes first")
 def feed_forward_first(x, attention, feed_forward, norms):
     return third(x, feed_forward, attention, norms)
 
 
+@wrong(
+    checks.third_block,
+    r"attention = …, feed_forward = …, norms = \(…, …\): at \[0, 0, 0\]",
+)
 def halved(x, attention, feed_forward, norms):
     return third(x, attention, feed_forward, norms) / 2
 
 
+@wrong(checks.swiglu, "x @ gate.T")
 def by_linear(x, up, gate, down):
     return linear(silu(linear(x, gate)) * linear(x, up), down)
 
 
+@wrong(checks.third_block, "it stops with TypeError: .*'mask'")
 def five_arguments(x, attention, feed_forward, norms, mask):
     return x
 
 
 WRONG = [
+    *wrong,
     # Errors of other mistakes than the one that stops a wrong answer most often.
     (
         checks.channel_norm,
@@ -335,8 +373,6 @@ WRONG = [
         lambda x, g, b, eps: layer_norm(x, [len(g)]) * g[:, None] + b[:, None],
         "for x .*: it stops with RuntimeError: [^:]*$",
     ),
-    (checks.channel_norm, both_without_keepdim, "and so is its variance"),
-    (checks.channel_norm, root_without_keepdim, "a position's variance is one number"),
     (
         checks.swiglu,
         lambda x, u, g, d: linear(silu(x @ g) * (x @ u), d),
@@ -388,17 +424,13 @@ WRONG = [
         "right for square weights only",
     ),
     (checks.fold, lambda g, b, w, o: w * g, "it gives a float32 tensor"),
-    (checks.swiglu, by_linear, "x @ gate.T"),
     (checks.swiglu, lambda x, u, g, d: linear(x, g), "RuntimeError: mat1 and[^:]*$"),
     (checks.channel_norm, over(2), "this is over t: each position"),
     (checks.channel_norm, over(1, 2), "over c and t"),
     (checks.channel_norm, over(0), "over the batch"),
     (checks.channel_norm, over(0, 1, 2), "over everything"),
     (checks.channel_norm, over(0, 2), "BatchNorm"),
-    (checks.channel_norm, of_x, "differences from the mean"),
-    (checks.channel_norm, reshaped, "does not swap"),
     (checks.channel_norm, over(1, unbiased=True), "divide by c - 1"),
-    (checks.channel_norm, by_std, "two things: `std` is by c - 1, and eps"),
     (checks.channel_norm, divided_by(lambda v, eps: v.sqrt() + eps), "is outside"),
     (checks.channel_norm, divided_by(lambda v, eps: v.sqrt()), "eps is missing"),
     (checks.channel_norm, divided_by(lambda v, eps: (v + 1e-5).sqrt()), "or fixed"),
@@ -407,22 +439,15 @@ WRONG = [
         divided_by(lambda v, eps: v + eps),
         "of the variance, not by it",
     ),
-    (checks.channel_norm, rms, "the mean is not taken off"),
     (checks.channel_norm, read_by(lambda z, g, b: g * z), "the bias is not used"),
     (checks.channel_norm, read_by(lambda z, g, b: z + b), "the gain is not used"),
-    (checks.channel_norm, last_axis, "`layer_norm` is over the last axis"),
     (checks.channel_norm, lambda *case: moved(*case).mT, "turn it back"),
     (checks.channel_norm, lambda x, *w: moved(x[:1], *w), "the shape is"),
-    (checks.channel_norm, nothing_turned, r"must match .* `\[:, None\]`"),
-    (checks.channel_norm, without_keepdim, "must match .* `keepdim=True`"),
-    (checks.channel_norm, summed, "the mean of the squares, not the sum"),
-    (checks.channel_norm, changed_x, "changes its input"),
     (
         checks.swiglu,
         lambda x, u, g, d: (silu(x @ u) * (x @ g)) @ d,
         "SiLU belongs on the gate",
     ),
-    (checks.swiglu, transposed, "SiLU belongs on the gate"),
     (
         checks.swiglu,
         lambda x, u, g, d: ((x @ g).sigmoid() * (x @ u)) @ d,
@@ -473,30 +498,9 @@ WRONG = [
         lambda x, u, g, d: ((1 + silu(x @ g)) * (x @ u)) @ d,
         r"for x \(3, 4\), u \(4, 6\), g \(4, 6\), d \(6, 4\): at \[0, 0\] it gives",
     ),
-    (checks.third_block, pre, "both sub-layers: this is pre-norm"),
-    (checks.third_block, first_pre, "block: attention: this is pre-norm: norm what it"),
-    (checks.third_block, read_and_give, "what it reads is normed too"),
-    (checks.third_block, one_added, "feed-forward: .* not added"),
-    (checks.third_block, post, "this is post-norm"),
-    (checks.third_block, swapped, "changed places"),
-    (checks.third_block, one_norm, r"through norms\[0\]"),
-    (checks.third_block, half, "feed-forward: what it gives is not normed"),
-    (checks.third_block, other_half, "attention: what it gives is not normed"),
-    (checks.third_block, none, "both sub-layers: what it gives is not normed"),
-    (checks.third_block, parallel, "what attention has added"),
     (checks.swiglu, lambda x, u, g, d: (x @ silu(g) * (x @ u)) @ d, "first x @ gate"),
-    (checks.third_block, not_added, "both sub-layers: .* not added"),
-    (checks.third_block, in_place, "changes its input"),
-    (checks.third_block, five_arguments, "it stops with TypeError: .*'mask'"),
-    (checks.third_block, feed_forward_first, "attention comes first"),
-    (
-        checks.third_block,
-        halved,
-        r"attention = …, feed_forward = …, norms = \(…, …\): at \[0, 0, 0\]",
-    ),
     (checks.fold, lambda g, b, w, o: (w * g[:, None], o + w @ b), "outputs"),
     (checks.fold, lambda g, b, w, o: (w * g, o), "bias of the norm is lost"),
-    (checks.fold, by_outputs, r"offset = .*: at \[0\] the shape is"),
     (
         checks.fold,
         lambda g, b, w, o: (w @ (torch.eye(len(o)) * g), o + w @ b),

@@ -10,6 +10,10 @@ from einops import rearrange
 import companion
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def right_shifted(answers, begin):
     first = torch.full_like(answers[:, :1], begin)
@@ -26,35 +30,42 @@ def shifted_by_lists(answers, begin):
     return torch.tensor([[begin, *row[:-1]] for row in answers.tolist()])
 
 
+@wrong(checks.shifted, "come round to the front")
 def rolled(answers, begin):
     return torch.cat([answers[:, -1:], answers[:, :-1]], 1)
 
 
+@wrong(checks.shifted, "one token too many")
 def too_long(answers, begin):
     return torch.cat([torch.full_like(answers[:, :1], begin), answers], 1)
 
 
+@wrong(checks.shifted, "the first token is lost")
 def overwritten(answers, begin):
     result = answers.clone()
     result[:, 0] = begin
     return result
 
 
+@wrong(checks.shifted, "changes its input")
 def overwritten_input(answers, begin):
     answers[:, 1:] = answers[:, :-1].clone()
     answers[:, 0] = begin
     return answers
 
 
+@wrong(checks.shifted, "shifted the wrong way")
 def wrong_way(answers, begin):
     last = torch.full_like(answers[:, :1], begin)
     return torch.cat([answers[:, 1:], last], 1)
 
 
+@wrong(checks.shifted, "`begin` stands at the end")
 def at_the_end(answers, begin):
     return torch.cat([answers[:, :-1], torch.full_like(answers[:, :1], begin)], 1)
 
 
+@wrong(checks.shifted, "the dtype is torch.float32, wanted torch.int64")
 def from_zeros(answers, begin):
     result = torch.zeros(answers.shape)
     result[:, 0] = begin
@@ -62,6 +73,7 @@ def from_zeros(answers, begin):
     return result
 
 
+@wrong(checks.shifted, "overwritten before it is copied")
 def smeared(answers, begin):
     result = answers.clone()
     for i in range(1, result.shape[1]):
@@ -80,14 +92,17 @@ def right_soft(targets, d_vocab, smoothing):
     return filled(targets, d_vocab, share, 1 - smoothing + share)
 
 
+@wrong(checks.soft_targets, "wrong tokens alone")
 def others_only(targets, d_vocab, smoothing):
     return filled(targets, d_vocab, smoothing / (d_vocab - 1), 1 - smoothing)
 
 
+@wrong(checks.soft_targets, "the right token gets its part too")
 def too_little(targets, d_vocab, smoothing):
     return filled(targets, d_vocab, smoothing / d_vocab, 1 - smoothing)
 
 
+@wrong(checks.soft_targets, "sum is above 1")
 def too_much(targets, d_vocab, smoothing):
     hard = torch.eye(d_vocab)[targets]
     return hard + smoothing / d_vocab
@@ -101,11 +116,13 @@ def soft_by_loops(targets, d_vocab, smoothing):
     return result
 
 
+@wrong(checks.soft_targets, "it gives")
 def by_length(targets, d_vocab, smoothing):
     hard = torch.eye(d_vocab)[targets]
     return (1 - smoothing) * hard + smoothing / targets.shape[1]
 
 
+@wrong(checks.soft_targets, "divided among all")
 def undivided(targets, d_vocab, smoothing):
     return (1 - smoothing) * torch.eye(d_vocab)[targets] + smoothing
 
@@ -129,19 +146,23 @@ def divided(logits, targets, lengths):
     return (losses(logits, targets) * real(targets, lengths)).sum() / lengths.sum()
 
 
+@wrong(checks.padded_loss, "a mean of means: count tokens")
 def by_sequence(logits, targets, lengths):
     rows = zip(losses(logits, targets), lengths.tolist(), strict=True)
     return torch.stack([row[:n].mean() for row, n in rows]).mean()
 
 
+@wrong(checks.padded_loss, "divided by all tokens")
 def by_all(logits, targets, lengths):
     return right_padded(logits, targets, lengths) * lengths.sum() / targets.numel()
 
 
+@wrong(checks.padded_loss, "a real one may be 0")
 def without_zeros(logits, targets, lengths):
     return companion.next_token_loss(logits, targets.masked_fill(targets == 0, -100))
 
 
+@wrong(checks.padded_loss, "one token too many")
 def one_too_many(logits, targets, lengths):
     longer = torch.arange(targets.shape[1]) > lengths[:, None]
     return companion.next_token_loss(logits, targets.masked_fill(longer, -100))
@@ -152,6 +173,7 @@ def masked(logits, targets, lengths, value):
     return losses(logits.masked_fill(outside, value), targets)
 
 
+@wrong(checks.padded_loss, "a real token may cost 0")
 def not_zero(logits, targets, lengths):
     each = losses(logits, targets) * real(targets, lengths)
     return each.sum() / (each != 0).sum()
@@ -164,6 +186,7 @@ def padded_by_loops(logits, targets, lengths):
     return sum(terms) / len(terms)
 
 
+@wrong(checks.padded_loss, "nan")
 def log_of_softmax(logits, targets, lengths):
     chances = torch.eye(logits.shape[-1])[targets] * logits.softmax(-1).log()
     return -chances.sum(-1)[real(targets, lengths)].mean()
@@ -183,6 +206,7 @@ def cut(layer, features):
     return features.view(b, n, layer.n_heads, layer.d_head).transpose(1, 2)
 
 
+@wrong(checks.read_once, "it gives")
 def by_whole(layer, x, real):
     keys, values = keys_and_values(layer, x)
     keys = keys * (layer.d_head / x.shape[-1]) ** 0.5
@@ -200,6 +224,7 @@ def at_first_look(layer, x, real):
     return look
 
 
+@wrong(checks.read_once, r"at looks\[1\]")
 def first_answer(layer, x, real):
     pair = keys_and_values(layer, x)
     answers = {}
@@ -240,6 +265,7 @@ def looker(
     return read
 
 
+@wrong(checks.read_once, "made anew")
 def by_functional(layer, x, real):
     """No hook of the layer's own matrices sees that they are used again."""
 
@@ -254,6 +280,7 @@ def by_functional(layer, x, real):
     return look
 
 
+@wrong(checks.read_once, "feature by feature")
 def joined_badly(layer, x, real):
     pair = [cut(layer, part) for part in keys_and_values(layer, x)]
 
@@ -264,6 +291,7 @@ def joined_badly(layer, x, real):
     return look
 
 
+@wrong(checks.read_once, "heads are not cut")
 def whole_heads(layer, x, real):
     keys, values = layer.to_keys(x), layer.to_values(x)
     return lambda y: layer.to_output(
@@ -287,6 +315,7 @@ def head_by_head(layer, x, real):
     return look
 
 
+@wrong(checks.read_once, "the target's keys are appended")
 def appended(layer, x, real):
     keys, values = keys_and_values(layer, x)
 
@@ -299,6 +328,7 @@ def appended(layer, x, real):
     return look
 
 
+@wrong(checks.read_once, "mask before softmax")
 def masked_late(layer, x, real):
     keys, values = (cut(layer, part) for part in keys_and_values(layer, x))
 
@@ -310,6 +340,7 @@ def masked_late(layer, x, real):
     return look
 
 
+@wrong(checks.read_once, "made anew")
 def half_kept(layer, x, real):
     values = layer.to_values(x)
     return lambda y: layer(y, (layer.to_keys(x), values), mask=real)
@@ -389,11 +420,13 @@ def padded_by_parts(logits, targets, lengths):
     return total / sum(lengths)
 
 
+@wrong(checks.padded_loss, "changes its input: work on a copy")
 def written_into(logits, targets, lengths):
     logits[~real(targets, lengths)] = 0
     return divided(logits, targets, lengths)
 
 
+@wrong(checks.padded_loss, "has gone backward already")
 def gone_backward(logits, targets, lengths):
     loss = divided(logits, targets, lengths)
     loss.backward()
@@ -450,16 +483,19 @@ def copied_layer(layer, x, real):
     return functools.partial(twin, context=keys_and_values(layer, x), mask=real)
 
 
+@wrong(checks.read_once, "made anew at each look")
 def anew_by_a_twin(layer, x, real):
     twin = copy.deepcopy(layer)
     return lambda y: twin(y, x, mask=real)
 
 
+@wrong(checks.read_once, "made anew at each look")
 def anew_by_a_twin_from_a_copy(layer, x, real):
     twin, source = copy.deepcopy(layer), x.clone()
     return lambda y: twin(y, source, mask=real)
 
 
+@wrong(checks.read_once, "made anew at each look")
 def values_anew_by_a_twin(layer, x, real):
     to_values = copy.deepcopy(layer.to_values)
     source = 1 * x
@@ -467,6 +503,7 @@ def values_anew_by_a_twin(layer, x, real):
     return lambda y: layer(y, (keys, to_values(source)), mask=real)
 
 
+@wrong(checks.read_once, "made anew at each look")
 def anew_text_by_text(layer, x, real):
     twin, texts = copy.deepcopy(layer), x.clone().unbind()
 
@@ -479,6 +516,7 @@ def anew_text_by_text(layer, x, real):
     return look
 
 
+@wrong(checks.read_once, "made anew at each look")
 def anew_without_a_product(layer, x, real):
     parts = [copy.deepcopy(part) for part in (layer.to_keys, layer.to_values)]
 
@@ -489,6 +527,7 @@ def anew_without_a_product(layer, x, real):
     return look
 
 
+@wrong(checks.read_once, "changes its input: work on a copy")
 def source_written_into(layer, x, real):
     x *= real[:, 0].mT
     return right_once(layer, x, real)
@@ -529,6 +568,7 @@ RIGHT = [
     (checks.read_once, looker()),
 ]
 WRONG = [
+    *wrong,
     (checks.shifted, column(lambda b, t: (1, 1)), "a row for each sequence"),
     (checks.shifted, column(lambda b, t: (b,)), "no single axis"),
     (
@@ -541,16 +581,7 @@ WRONG = [
         lambda a, b: torch.cat([torch.full_like(a[:, :1], b), a[:, :-1]]),
         "joins along axis 0 unless it is told",
     ),
-    (checks.padded_loss, written_into, "changes its input: work on a copy"),
-    (checks.padded_loss, gone_backward, "has gone backward already"),
     (checks.padded_loss, lambda z, y, n: losses(z, y)[real(y, n)], "at loss the shape"),
-    (checks.read_once, anew_by_a_twin, "made anew at each look"),
-    (checks.read_once, anew_by_a_twin_from_a_copy, "made anew at each look"),
-    (checks.read_once, values_anew_by_a_twin, "made anew at each look"),
-    (checks.read_once, anew_text_by_text, "made anew at each look"),
-    (checks.read_once, anew_without_a_product, "made anew at each look"),
-    (checks.read_once, source_written_into, "changes its input: work on a copy"),
-    (checks.shifted, overwritten, "the first token is lost"),
     (
         checks.shifted,
         lambda a, b: torch.cat([torch.full_like(a[:1], b), a[:-1]]),
@@ -578,23 +609,17 @@ WRONG = [
         lambda z, y, n: divided(z, y, n).item() + 0 * z.sum(),
         "no gradient leads back",
     ),
-    (checks.read_once, appended, "the target's keys are appended"),
-    (checks.read_once, masked_late, "mask before softmax"),
-    (checks.read_once, half_kept, "made anew"),
     (
         checks.padded_loss,
         lambda *case: torch.tensor(divided(*case).item(), requires_grad=True),
         "no gradient leads back",
     ),
     (checks.shifted, lambda a, b: torch.hstack([torch.tensor(b), a]), r"\(b 1\)"),
-    (checks.read_once, by_functional, "made anew"),
-    (checks.shifted, smeared, "overwritten before it is copied"),
     (
         checks.shifted,
         lambda a, b: right_shifted(a, 3),
         r"b = 4: at \[0, 0\] it gives 3",
     ),
-    (checks.soft_targets, by_length, "it gives"),
     (checks.soft_targets, lambda y, v, e: right_soft(y, v, 0.1), "take `smoothing`"),
     (
         checks.soft_targets,
@@ -606,35 +631,22 @@ WRONG = [
         lambda z, y, n: losses(z, y)[:, : n.max()].mean(),
         "cut at the longest",
     ),
-    (checks.padded_loss, log_of_softmax, "nan"),
     (checks.read_once, by_parts(form="(d h)"), "cut feature by feature"),
     (checks.read_once, by_parts(d=4), "it stops with"),
     (checks.read_once, by_parts(d=3), "it stops with|it gives"),
     (checks.read_once, lambda a, x, r: lambda y: None, "nothing is returned"),
     (checks.shifted, lambda a, b: a, "nothing is shifted"),
-    (checks.shifted, rolled, "come round to the front"),
-    (checks.shifted, too_long, "one token too many"),
-    (checks.shifted, overwritten_input, "changes its input"),
-    (checks.shifted, wrong_way, "shifted the wrong way"),
-    (checks.shifted, at_the_end, "`begin` stands at the end"),
     (checks.shifted, lambda a, b: right_shifted(right_shifted(a, b), b), "it gives 3"),
-    (checks.shifted, from_zeros, "the dtype is torch.float32, wanted torch.int64"),
     (checks.shifted, lambda a, b: right_shifted(a, b)[:, 1:], r"the shape is \(2, 3\)"),
     (checks.soft_targets, lambda y, v, e: torch.eye(v)[y], "nothing is smoothed"),
-    (checks.soft_targets, others_only, "wrong tokens alone"),
-    (checks.soft_targets, too_little, "the right token gets its part too"),
-    (checks.soft_targets, too_much, "sum is above 1"),
     (
         checks.soft_targets,
         lambda y, v, e: filled(y, v, e / (v - 1), 1 - e + e / v),
         "sum is above 1: by V and by V - 1",
     ),
-    (checks.soft_targets, undivided, "divided among all"),
     (checks.soft_targets, lambda y, v, e: right_soft(y, 6, e), "it stops with"),
     (checks.soft_targets, lambda y, v, e: right_soft(y, v, e).mT, "the shape is"),
     (checks.padded_loss, lambda z, y, n: losses(z, y).mean(), "padding counts"),
-    (checks.padded_loss, by_sequence, "a mean of means: count tokens"),
-    (checks.padded_loss, by_all, "divided by all tokens"),
     (checks.padded_loss, lambda *a: divided(*a) * a[2].sum(), "this is the sum"),
     (
         checks.padded_loss,
@@ -647,8 +659,6 @@ WRONG = [
         "targets set to 0",
     ),
     (checks.padded_loss, lambda z, y, n: divided(z, y, n - 1), "one token too few"),
-    (checks.padded_loss, without_zeros, "a real one may be 0"),
-    (checks.padded_loss, one_too_many, "one token too many"),
     (
         checks.padded_loss,
         lambda z, y, n: masked(z, y, n, 0).mean(),
@@ -659,7 +669,6 @@ WRONG = [
         lambda z, y, n: masked(z, y, n, -torch.inf).mean(),
         "nan: leave out losses, not logits",
     ),
-    (checks.padded_loss, not_zero, "a real token may cost 0"),
     (checks.read_once, lambda a, x, r: lambda y: a(y, x, mask=r), "made anew"),
     (checks.read_once, lambda a, x, r: lambda y: a(y, x), "the padding is seen"),
     (checks.read_once, looker(mask=torch.ones_like), "the padding is seen"),
@@ -673,11 +682,7 @@ WRONG = [
     (checks.read_once, looker(values="keys"), "given as values too"),
     (checks.read_once, looker(mask=torch.logical_not), "upside down"),
     (checks.read_once, looker(output=False), "output matrix is missing"),
-    (checks.read_once, joined_badly, "feature by feature"),
-    (checks.read_once, whole_heads, "heads are not cut"),
     (checks.read_once, looker(scale=False), "not divided by √d"),
-    (checks.read_once, by_whole, "it gives"),
-    (checks.read_once, first_answer, r"at looks\[1\]"),
     (checks.padded_loss, lambda *a: divided(*a).item(), "no gradient"),
     (checks.padded_loss, torch.no_grad()(divided), "no gradient"),
     (checks.read_once, lambda a, x, r: a(x, x, mask=r), "it gives no function"),

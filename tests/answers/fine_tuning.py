@@ -10,6 +10,10 @@ import torch
 
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def trainable_in_a_loop(shapes, rank):
     n = 0
@@ -115,6 +119,7 @@ def plain(x, by_length):
     return statistics.fmean(x) if by_length else sum(x)
 
 
+@wrong(checks.choice, "this is the longest")
 def longest_by_length(logs, by_length):
     scores = [len(each) if by_length else sum(each) for each in logs]
     return max(range(len(logs)), key=scores.__getitem__)
@@ -140,7 +145,7 @@ RIGHT = [
 ]
 
 WRONG = [
-    (checks.choice, longest_by_length, "this is the longest"),
+    *wrong,
     (checks.trainable, lambda s, r: sum(i * o for i, o in s), "frozen matrices"),
     (checks.trainable, lambda s, r: sum(r * i for i, o in s), "B is missing"),
     (checks.trainable, lambda s, r: sum(o * r for i, o in s), "A is missing"),

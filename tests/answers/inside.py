@@ -5,6 +5,10 @@ from einops import rearrange
 
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def right_way(carried, first, second):
     return 1 - (first - carried) / (first - second)
@@ -30,19 +34,23 @@ def lens_by_sorting(outputs, gain, matrix, token):
     return (order == token).int().argmax(-1) + 1
 
 
+@wrong(checks.lens, "gain is missing")
 def lens_without(outputs, gain, matrix, token):
     return right_lens(outputs, torch.ones_like(gain), matrix, token)
 
 
+@wrong(checks.lens, "the likeliest tokens")
 def lens_of_the_largest(outputs, gain, matrix, token):
     return [int((matrix @ (x * gain)).argmax()) for x in outputs]
 
 
+@wrong(checks.lens, "from the least likely")
 def lens_sorted_once(outputs, gain, matrix, token):
     order = (outputs * gain @ matrix.T).argsort(-1)
     return (order == token).int().argmax(-1) + 1
 
 
+@wrong(checks.lens, "not the rank of a token")
 def lens_at_place_token(outputs, gain, matrix, token):
     order = (outputs * gain @ matrix.T).argsort(-1, descending=True)
     return order[:, token]
@@ -79,12 +87,14 @@ def carry_of(places=False, heads=False):
     return answer
 
 
+@wrong(checks.carry, "changes its input")
 def carry_in_place(x, kept, place, head, d_head):
     begin = head * d_head
     x[:, place, begin : begin + d_head] = kept[place, begin : begin + d_head]
     return x
 
 
+@wrong(checks.carry, "leaks: the places after this one")
 def carry_from_the_place(x, kept, place, head, d_head):
     begin = head * d_head
     x = x.clone()
@@ -92,18 +102,21 @@ def carry_from_the_place(x, kept, place, head, d_head):
     return x
 
 
+@wrong(checks.carry, "leaks: the heads after this one")
 def carry_to_the_end(x, kept, place, head, d_head):
     x = x.clone()
     x[:, place, head * d_head :] = kept[place, head * d_head :]
     return x
 
 
+@wrong(checks.carry, "d_head of them")
 def carry_of_one_feature(x, kept, place, head, d_head):
     x = x.clone()
     x[:, place, head] = kept[place, head]
     return x
 
 
+@wrong(checks.carry, "first text of the batch")
 def carry_into_one_text(x, kept, place, head, d_head):
     begin = head * d_head
     x = x.clone()
@@ -122,6 +135,7 @@ RIGHT = [
 ]
 
 WRONG = [
+    *wrong,
     (checks.way, lambda c, a, b: (a - c) / (a - b), "begins at the second run"),
     (checks.way, lambda c, a, b: (c - b) / (b - a), "turned round"),
     (checks.way, lambda c, a, b: c - b, "divide by the whole way"),
@@ -130,10 +144,6 @@ WRONG = [
     (checks.way, lambda c, a, b: ((c - b) / (a - b)).clamp(0, 1), "cut nothing off"),
     (checks.way, lambda c, a, b: abs((c - b) / (a - b)), "keep the sign"),
     (checks.way, lambda c, a, b: (c - b) / (a - b) * 100, "percent"),
-    (checks.lens, lens_without, "gain is missing"),
-    (checks.lens, lens_of_the_largest, "the likeliest tokens"),
-    (checks.lens, lens_sorted_once, "from the least likely"),
-    (checks.lens, lens_at_place_token, "not the rank of a token"),
     (
         checks.lens,
         lambda x, gain, matrix, token: lens_by_sorting(x, gain, matrix, token) - 1,
@@ -154,10 +164,5 @@ WRONG = [
     (checks.carry, carry_of(places=True), "leaks: the head is carried at every place"),
     (checks.carry, carry_of(heads=True), "leaks: all heads"),
     (checks.carry, carry_of(places=True, heads=True), "leaks: this is the first run"),
-    (checks.carry, carry_from_the_place, "leaks: the places after this one"),
-    (checks.carry, carry_to_the_end, "leaks: the heads after this one"),
-    (checks.carry, carry_of_one_feature, "d_head of them"),
-    (checks.carry, carry_into_one_text, "first text of the batch"),
-    (checks.carry, carry_in_place, "changes its input"),
     (checks.carry, lambda x, kept, place, head, d_head: x.clone(), "nothing is"),
 ]

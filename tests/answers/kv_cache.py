@@ -5,6 +5,10 @@ import torch
 
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def right_cost(n_tokens, d_model):
     """The closed form."""
@@ -17,22 +21,26 @@ def right_append(room, n_used, new):
     return room[:, :, : n_used + new.shape[2]]
 
 
+@wrong(checks.in_place, "rest of `room` is changed")
 def zeroing_append(room, n_used, new):
     room[..., n_used:, :] = 0
     return right_append(room, n_used, new)
 
 
+@wrong(checks.in_place, "rest of `room` is changed")
 def zeroed_end(room, n_used, new):
     kept = right_append(room, n_used, new)
     room[..., kept.shape[-2] :, :].zero_()
     return kept
 
 
+@wrong(checks.in_place, "set them, don't add")
 def added(room, n_used, new):
     room[..., n_used : n_used + new.shape[-2], :] += new
     return room[..., : n_used + new.shape[-2], :]
 
 
+@wrong(checks.in_place, "it gives")
 def at_the_end(room, n_used, new):
     room[..., -new.shape[-2] :, :] = new
     return room[..., : n_used + new.shape[-2], :]
@@ -52,17 +60,20 @@ def shifted_append(by):
     return lambda room, n_used, new: right_append(room, n_used + by, new)
 
 
+@wrong(checks.in_place, "one too early")
 def early_append(room, n_used, new):
     right_append(room, n_used - 1, new)
     return room[..., : n_used + new.shape[-2], :]
 
 
+@wrong(checks.in_place, "what is kept is copied")
 def copied_back(room, n_used, new):
     end = n_used + new.shape[-2]
     room[..., :end, :] = torch.cat([room[..., :n_used, :], new], -2)
     return room[..., :end, :]
 
 
+@wrong(checks.in_place, "what is kept is copied")
 def cloned_first(room, n_used, new):
     old = room[..., :n_used, :].clone()
     right_append(room, n_used, new)
@@ -70,11 +81,13 @@ def cloned_first(room, n_used, new):
     return room[..., : n_used + new.shape[-2], :]
 
 
+@wrong(checks.in_place, "what is kept is copied")
 def idle_clone(room, n_used, new):
     room[..., :n_used, :].clone()
     return right_append(room, n_used, new)
 
 
+@wrong(checks.in_place, "what is kept is copied")
 def joined_first(room, n_used, new):
     both = torch.cat([room[..., :n_used, :], new], -2)
     end = both.shape[-2]
@@ -82,11 +95,13 @@ def joined_first(room, n_used, new):
     return room[..., :end, :]
 
 
+@wrong(checks.in_place, "slice the last axis but one")
 def no_end(room, n_used, new):
     room[..., n_used:, :] = new
     return room[..., : n_used + new.shape[-2], :]
 
 
+@wrong(checks.in_place, "slice the last axis but one")
 def wrong_axis(room, n_used, new):
     end = n_used + new.shape[-2]
     room[..., n_used:end] = new
@@ -97,6 +112,7 @@ def cloned_new(room, n_used, new):
     return right_append(room, n_used, new.clone())
 
 
+@wrong(checks.in_place, r"n_used = 5, .* the shape is \(3, 1, 0, 2\)")
 def from_the_end(room, n_used, new):
     """Gives nothing where the room is full."""
     end = n_used + new.shape[-2]
@@ -105,16 +121,19 @@ def from_the_end(room, n_used, new):
     return room[..., : end - size, :]
 
 
+@wrong(checks.in_place, "last axis but one")
 def along_heads(room, n_used, new):
     room[:, n_used : n_used + new.shape[1]] = new
     return room[:, : n_used + new.shape[1]]
 
 
+@wrong(checks.in_place, "slice the last axis but one")
 def one_place(room, n_used, new):
     room[..., n_used : n_used + 1, :] = new
     return room[..., : n_used + 1, :]
 
 
+@wrong(checks.in_place, "only one token")
 def first_of_new(room, n_used, new):
     return right_append(room, n_used, new[..., :1, :])
 
@@ -125,6 +144,7 @@ def token_by_token(room, n_used, new):
     return room[:, :, : n_used + new.shape[2]]
 
 
+@wrong(checks.in_place, "a copy: write into `room`")
 def cat_append(room, n_used, new):
     return torch.cat([room[..., :n_used, :], new], -2)
 
@@ -173,6 +193,7 @@ def placed(change):
     return lambda *case: change(*right_place(*case))
 
 
+@wrong(checks.place, "a square mask")
 def square_place(n_kept, n_new, width):
     ones = torch.ones(n_new, n_new, dtype=torch.bool)
     return torch.arange(n_kept, n_kept + n_new), ones.tril() & ones.triu(1 - width)
@@ -196,10 +217,12 @@ def right_talk(step, questions, n_new):
     return tuple(answers)
 
 
+@wrong(checks.talk, "each question begins anew: it is one text")
 def each_by_loop(step, questions, n_new):
     return [right_loop(step, question, n_new) for question in questions]
 
 
+@wrong(checks.talk, "and less saved")
 def all_again(step, questions, n_new):
     text, answers = [], []
     for question in questions:
@@ -209,6 +232,7 @@ def all_again(step, questions, n_new):
     return answers
 
 
+@wrong(checks.talk, "last token never goes in")
 def last_one_lost(step, questions, n_new, flush=False):
     kept = None
     answers = []
@@ -223,6 +247,7 @@ def last_one_lost(step, questions, n_new, flush=False):
     return answers
 
 
+@wrong(checks.talk, "the very last token goes in too")
 def flushed(*case):
     """Every answer's last token goes in by a call of its own, the very last too."""
     return last_one_lost(*case, flush=True)
@@ -245,10 +270,12 @@ def short_talk(step, questions, n_new, before=1, one=False, turned=False):
     return answers
 
 
+@wrong(checks.talk, "the whole answer goes in again")
 def last_answer_again(*case):
     return short_talk(*case, before=99)
 
 
+@wrong(checks.talk, "kept is handed over again")
 def doubled_talk(step, questions, n_new):
     text = []
     kept = None
@@ -262,6 +289,7 @@ def doubled_talk(step, questions, n_new):
     return answers
 
 
+@wrong(checks.talk, "thrown away")
 def forgetful_talk(step, questions, n_new):
     """Within an answer too, nothing is handed on."""
     last, answers = [], []
@@ -276,6 +304,7 @@ def forgetful_talk(step, questions, n_new):
     return answers
 
 
+@wrong(checks.talk, r"questions = \[\[8\], \[4\]\], n_new = 1")
 def late_last(step, questions, n_new):
     """The newest token is remembered inside the loop only: wrong for n_new = 1."""
     kept = None
@@ -291,6 +320,7 @@ def late_last(step, questions, n_new):
     return answers
 
 
+@wrong(checks.talk, "changes its input")
 def popped_talk(step, questions, n_new):
     questions[0].append(0)
     return right_talk(step, questions, n_new)
@@ -312,6 +342,7 @@ def spoken(step, questions, n_new):
     return answers
 
 
+@wrong(checks.talk, r"takes a list: \[")
 def bare_token(step, questions, n_new):
     kept = None
     answers = []
@@ -413,6 +444,7 @@ def first_call(part):
     return talk
 
 
+@wrong(checks.talk, "`step` takes a list of tokens, not")
 def pair_as_token(step, questions, n_new):
     kept = None
     answers = []
@@ -423,6 +455,7 @@ def pair_as_token(step, questions, n_new):
     return answers
 
 
+@wrong(checks.talk, "`step` has nothing to read")
 def warmed_up(step, questions, n_new):
     """An empty call first, which hands nothing over."""
     _, kept = step([], None)
@@ -463,6 +496,7 @@ RIGHT = [
     (checks.talk, lambda *case: torch.tensor(right_talk(*case))),
 ]
 WRONG = [
+    *wrong,
     (checks.in_place, copied_before(stacked), "what is kept is copied"),
     (checks.in_place, copied_before(lambda x, n: x[..., torch.arange(n), :]), "copied"),
     (
@@ -488,12 +522,6 @@ WRONG = [
         r"list of tokens, not tensor\(\[3, 1, 4\]\)$",
     ),
     (checks.talk, first_call(str), r"a list of tokens, not '\[3, 1, 4\]'$"),
-    (checks.talk, pair_as_token, "`step` takes a list of tokens, not"),
-    (checks.talk, warmed_up, "`step` has nothing to read"),
-    (checks.in_place, zeroing_append, "rest of `room` is changed"),
-    (checks.in_place, zeroed_end, "rest of `room` is changed"),
-    (checks.in_place, added, "set them, don't add"),
-    (checks.in_place, at_the_end, "it gives"),
     (checks.text_cost, lambda n, d: right_cost(n - 1, d) + 24 * d**2, "its own key"),
     (checks.text_cost, lambda n, d: right_cost(n, d) + 24 * d**2, "one step too many"),
     (checks.text_cost, lambda n, d: right_cost(n - 1, d), "last step is missing"),
@@ -524,21 +552,9 @@ WRONG = [
         "n keys and n values",
     ),
     (checks.in_place, shifted_append(1), "one too late"),
-    (checks.in_place, early_append, "one too early"),
     (checks.in_place, shifted_append(-1), r"the shape is \(2, 3, 4, 4\), wanted"),
-    (checks.in_place, copied_back, "what is kept is copied"),
-    (checks.in_place, cloned_first, "what is kept is copied"),
-    (checks.in_place, idle_clone, "what is kept is copied"),
-    (checks.in_place, joined_first, "what is kept is copied"),
-    (checks.in_place, no_end, "slice the last axis but one"),
-    (checks.in_place, wrong_axis, "slice the last axis but one"),
-    (checks.in_place, from_the_end, r"n_used = 5, .* the shape is \(3, 1, 0, 2\)"),
-    (checks.in_place, along_heads, "last axis but one"),
-    (checks.in_place, one_place, "slice the last axis but one"),
-    (checks.in_place, first_of_new, "only one token"),
     (checks.in_place, with_end(lambda room, n, new: None), "whole room"),
     (checks.in_place, lambda room, n, new: new, "new ones alone"),
-    (checks.in_place, cat_append, "a copy: write into `room`"),
     (checks.in_place, lambda *case: right_append(*case).clone(), "a copy"),
     (
         checks.in_place,
@@ -580,7 +596,6 @@ WRONG = [
         masked_by(lambda n, t, s, w: (s <= n + t) & (s >= n + len(t) - w)),
         "each token needs its own",
     ),
-    (checks.place, square_place, "a square mask"),
     (
         checks.place,
         masked_by(lambda n, t, s, w: (s < n) & (s > n + t - w)),
@@ -600,11 +615,6 @@ WRONG = [
     ),
     (checks.place, placed(lambda at, mask: (at, mask.long())), "wanted torch.bool"),
     (checks.place, placed(lambda at, mask: mask), "wanted"),
-    (checks.talk, doubled_talk, "kept is handed over again"),
-    (checks.talk, forgetful_talk, "thrown away"),
-    (checks.talk, late_last, r"questions = \[\[8\], \[4\]\], n_new = 1"),
-    (checks.talk, popped_talk, "changes its input"),
-    (checks.talk, bare_token, r"takes a list: \["),
     (
         checks.talk,
         lambda step, questions, n: [
@@ -612,22 +622,17 @@ WRONG = [
         ],
         "at tokens for `step` it gives",
     ),
-    (checks.talk, last_one_lost, "last token never goes in"),
-    (checks.talk, each_by_loop, "each question begins anew: it is one text"),
-    (checks.talk, all_again, "and less saved"),
     (
         checks.talk,
         lambda *case: sum(map(list, right_talk(*case)), []),
         "at answers it gives",
     ),
-    (checks.talk, flushed, "the very last token goes in too"),
     (
         checks.talk,
         lambda *case: short_talk(*case, turned=True),
         "comes before the next",
     ),
     (checks.talk, lambda *case: short_talk(*case, one=True), "it gives"),
-    (checks.talk, last_answer_again, "the whole answer goes in again"),
     (
         checks.talk,
         lambda *case: right_talk(*case)[-1:],

@@ -5,6 +5,10 @@ import torch
 
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def right_seconds(n_bytes, bandwidths):
     p = len(bandwidths)
@@ -34,6 +38,7 @@ def right_parts(xs, weights, bias):
     return [x @ w + bias / len(xs) for x, w in zip(xs, weights, strict=True)]
 
 
+@wrong(checks.parts, "the bias is missing")
 def products(xs, weights, bias):
     return [x @ w for x, w in zip(xs, weights, strict=True)]
 
@@ -96,6 +101,7 @@ def bias_where(largest):
     return answer
 
 
+@wrong(checks.parts, "the x of other ranks")
 def shared_by_size(xs, weights, bias):
     sizes = [x.norm() for x in xs]
     partial = products(xs, weights, bias)
@@ -145,6 +151,7 @@ RIGHT = [
     (checks.equal_work, lambda p: torch.tensor([(r, 2 * p - 1 - r) for r in range(p)])),
 ]
 WRONG = [
+    *wrong,
     (
         checks.columns,
         columns(
@@ -204,7 +211,6 @@ WRONG = [
     (checks.parts, bias_where(lambda x, y: y.norm()), "the x of other ranks"),
     (checks.parts, bias_where(lambda x, y: -y.sum()), "the x of other ranks"),
     (checks.parts, bias_where(lambda x, y: x.max()), "the x of other ranks"),
-    (checks.parts, shared_by_size, "the x of other ranks"),
     (
         checks.parts,
         lambda xs, ws, b: [(y, b) for y in products(xs, ws, b)],
@@ -290,7 +296,6 @@ WRONG = [
         lambda xs, ws, bias: [y + bias for y in products(xs, ws, bias)],
         "every rank adds the bias: the sum has it",
     ),
-    (checks.parts, products, "the bias is missing"),
     (
         checks.parts,
         lambda xs, ws, b: (

@@ -6,6 +6,10 @@ from einops import rearrange
 
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def my_count(d_model, n_heads, d_head, bias):
     side_by_side = n_heads * d_head
@@ -47,6 +51,7 @@ def counted_by_building(d_model, n_heads, d_head, bias):
     return sum(p.numel() for layer in layers for p in layer.parameters())
 
 
+@wrong(checks.split_heads, "equal shares of the output")
 def equal_shares(heads, w_output):
     h = heads.shape[1]
     output = heads.transpose(1, 2).flatten(2) @ w_output
@@ -92,14 +97,17 @@ def by_rows(order):
     return shares
 
 
+@wrong(checks.split_heads, "given the whole output")
 def all_in_each(heads, w_output):
     return torch.stack([my_merge(heads) @ w_output] * heads.shape[1], 1)
 
 
+@wrong(checks.split_heads, "cut into heads: a share is c wide")
 def cut_output(heads, w_output):
     return (my_merge(heads) @ w_output).unflatten(-1, heads.shape[1::2]).transpose(1, 2)
 
 
+@wrong(checks.split_heads, "changes its input")
 def in_place_shares(heads, w_output):
     for i in range(1, heads.shape[1]):
         heads[:, i] = 0
@@ -107,7 +115,7 @@ def in_place_shares(heads, w_output):
 
 
 WRONG = [
-    (checks.split_heads, equal_shares, "equal shares of the output"),
+    *wrong,
     (
         checks.head_parameters,
         lambda c, h, d, b: 3 * h * d * (c + b) + c * h * (d + b),
@@ -194,7 +202,6 @@ WRONG = [
         lambda x, w: my_shares(x, w).sum(1),
         "keep the shares of the heads apart",
     ),
-    (checks.split_heads, all_in_each, "given the whole output"),
     (
         checks.split_heads,
         by_rows(lambda w, h, d: w[:d].expand(h, -1, -1)),
@@ -205,7 +212,6 @@ WRONG = [
         by_rows(lambda w, h, d: w.reshape(d, h, -1).transpose(0, 1)),
         "dealt out in turn",
     ),
-    (checks.split_heads, cut_output, "cut into heads: a share is c wide"),
     (
         checks.split_heads,
         lambda *case: my_shares(*case).transpose(1, 2),
@@ -215,7 +221,6 @@ WRONG = [
     (checks.split_heads, lambda x, w: x, r"the shape is \(2, 3, 5, 4\), wanted"),
     (checks.split_heads, lambda x, w: [*my_shares(x, w)], "wanted a float32 tensor"),
     (checks.split_heads, lambda x, w: [*my_shares(x, w).unbind(1)], "a list: `torch"),
-    (checks.split_heads, in_place_shares, "changes its input"),
     (
         checks.split_heads,
         by_rows(lambda w, h, d: w.view(4, d, -1)),

@@ -4,6 +4,10 @@ import torch
 
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def tokens_of(machine, seed=1):
     generator = torch.Generator().manual_seed(seed)
@@ -31,16 +35,19 @@ def changed_at(machine, place):
     return model(tokens), model(others)
 
 
+@wrong(checks.later_changes_nothing, "the changed token's own logits")
 def all_compared(machine):
     before, after = changed_at(machine, -1)
     return bool(torch.allclose(before, after))
 
 
+@wrong(checks.later_changes_nothing, "it passes every machine")
 def nothing_is_changed(machine):
     model = machine.model()
     return torch.equal(model(tokens_of(machine)), model(tokens_of(machine)))
 
 
+@wrong(checks.later_changes_nothing, "compare the places before it")
 def behind_it(machine):
     before, after = changed_at(machine, 1)
     return torch.allclose(before[:, 1:], after[:, 1:], atol=1e-5)  # as the check
@@ -50,16 +57,19 @@ async def waited_for(machine):
     return by_prefixes(machine)
 
 
+@wrong(checks.later_changes_nothing, "the place right before the changed")
 def far_from_it(machine):
     before, after = changed_at(machine, -1)
     return torch.allclose(before[:, :-2], after[:, :-2], atol=1e-5)
 
 
+@wrong(checks.later_changes_nothing, "not the last alone")
 def of_the_last_alone(machine):
     before, after = changed_at(machine, -1)
     return torch.allclose(before[:, :-1], after[:, :-1], atol=1e-5)
 
 
+@wrong(checks.later_changes_nothing, "the place right before the changed")
 def far_from_each(machine):
     for place in range(2, machine.context_length):
         before, after = changed_at(machine, place)
@@ -68,6 +78,7 @@ def far_from_each(machine):
     return True
 
 
+@wrong(checks.later_changes_nothing, "True of wrong machines")
 def turned_round(machine):
     return not by_prefixes(machine)
 
@@ -96,15 +107,18 @@ def by_losses(machine):
     return losses == steps(machine, 8)[1][4:]
 
 
+@wrong(checks.goes_on, "make some steps more before")
 def compared_at_once(machine):
     run, _ = steps(machine, 4)
     return alike(run, machine.resume(machine.save(run)))
 
 
+@wrong(checks.goes_on, "save a run after some steps")
 def never_saved(machine):
     return alike(steps(machine, 5)[0], steps(machine, 5)[0])
 
 
+@wrong(checks.goes_on, "after some steps")
 def saved_at_the_start(machine):
     resumed = machine.resume(machine.save(machine.start()))
     return alike(steps(machine, 4, resumed)[0], steps(machine, 4)[0])
@@ -121,6 +135,7 @@ def nearly(tolerance):
     return test
 
 
+@wrong(checks.goes_on, "must make as many steps")
 def too_many_steps(machine):
     run, _ = steps(machine, 3)
     resumed, _ = steps(machine, 4, machine.resume(machine.save(run)))
@@ -131,14 +146,17 @@ def one_good_test():
     return [by_prefixes]
 
 
+@wrong(checks.cabinet, "no test says anything")
 def none_that_finds():
     return [lambda machine: True]
 
 
+@wrong(checks.cabinet, "all_compared flags a machine that is right")
 def one_that_cries_wolf():
     return [by_prefixes, all_compared]
 
 
+@wrong(checks.cabinet, "return a list of tests")
 def no_list():
     return by_prefixes
 
@@ -151,23 +169,10 @@ RIGHT = [
 ]
 
 WRONG = [
-    (checks.later_changes_nothing, all_compared, "the changed token's own logits"),
-    (checks.later_changes_nothing, behind_it, "compare the places before it"),
-    (checks.later_changes_nothing, nothing_is_changed, "it passes every machine"),
-    (checks.later_changes_nothing, far_from_it, "the place right before the changed"),
-    (checks.later_changes_nothing, of_the_last_alone, "not the last alone"),
-    (checks.later_changes_nothing, far_from_each, "the place right before the changed"),
-    (checks.later_changes_nothing, turned_round, "True of wrong machines"),
+    *wrong,
     (checks.later_changes_nothing, waited_for, "its body never runs: `def`"),
-    (checks.goes_on, compared_at_once, "make some steps more before"),
-    (checks.goes_on, never_saved, "save a run after some steps"),
-    (checks.goes_on, saved_at_the_start, "after some steps"),
     (checks.goes_on, nearly(1e-2), "in 16 bits: compare to the bit"),
     (checks.goes_on, nearly(1e-3), "in 16 bits: compare to the bit"),
     (checks.goes_on, nearly(1e-4), "five digits of its weights: compare to the bit"),
     (checks.goes_on, nearly(1e-1), "some steps more before you compare, to the bit"),
-    (checks.goes_on, too_many_steps, "must make as many steps"),
-    (checks.cabinet, none_that_finds, "no test says anything"),
-    (checks.cabinet, one_that_cries_wolf, "all_compared flags a machine that is right"),
-    (checks.cabinet, no_list, "return a list of tests"),
 ]

@@ -8,6 +8,10 @@ import torch
 
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def right_operations(t, d_model, n_heads, n_kv_heads, d_hidden):
     d_kv = d_model // n_heads * n_kv_heads
@@ -30,6 +34,7 @@ def merge_by_logs(largest, totals, outs):
     return (weights * outs / totals.clamp(min=1)).sum(0)
 
 
+@wrong(checks.merge_all, "a query without any key")
 def no_care(largest, totals, outs):
     shrink = (largest - largest.amax(0)).exp()
     return (shrink * outs).sum(0) / (shrink * totals).sum(0)
@@ -46,6 +51,7 @@ def parts(part):
 right_losses = parts(lambda x, r, n, real: torch.where(r, x, 0.0).sum() / n)
 
 
+@wrong(checks.merge_all, "exp overflows")
 def no_maximum(largest, totals, outs):
     grow = largest.exp()
     total = (grow * totals).sum(0)
@@ -62,6 +68,7 @@ def shrunk(which):
     return merge
 
 
+@wrong(checks.merge_all, "each query has its own")
 def one_maximum(largest, totals, outs):
     top = largest.max().clamp(min=-1e30)
     return no_maximum(largest - top, totals, outs)
@@ -76,6 +83,7 @@ def clamped(low):
     return answer
 
 
+@wrong(checks.linear_attention, "sum over the keys first")
 def right_with_table(queries, keys, values, directions):
     d = queries.shape[-1]
     phi = [
@@ -112,6 +120,7 @@ def with_features(change):
     return answer
 
 
+@wrong(checks.linear_attention, r"lengths are taken before dividing by d \*\*")
 def long_before(queries, keys, values, directions):
     def phi(x):
         scaled = x / x.shape[-1] ** 0.25
@@ -224,11 +233,13 @@ def recursive_losses(surprises, real, n=None):
     return [first, *recursive_losses(surprises[1:], real[1:], n)]
 
 
+@wrong(checks.accumulated, "changes its input: work on a copy")
 def written_into(surprises, real):
     n = sum(r.sum() for r in real)
     return [x.mul_(r).sum() / n for x, r in zip(surprises, real, strict=True)]
 
 
+@wrong(checks.accumulated, "have gone backward already")
 def gone_backward(surprises, real):
     losses = right_losses(surprises, real)
     for loss in losses:
@@ -259,6 +270,7 @@ def chunk_by_chunk(queries, keys, values):
     return torch.cat([w @ values / w.sum(1, keepdim=True) for w in tables])
 
 
+@wrong(checks.linear_attention, "are added: subtract")
 def with_lengths_added(queries, keys, values, directions):
     q, k = (
         (x @ directions.T + x.square().sum(-1, keepdim=True) / 2).exp()
@@ -312,11 +324,11 @@ RIGHT = [
     (checks.accumulated, lambda *case: torch.stack(right_losses(*case))),
 ]
 WRONG = [
+    *wrong,
     (checks.merge_all, running(-9_999.0), "merge_all: for .* it gives 0, wanted"),
     (checks.merge_all, running(-99_999.0), "merge_all: for .* it gives 0, wanted"),
     (checks.linear_attention, with_features(row_by_row), "sum over the keys first"),
     (checks.linear_attention, with_features(chunk_by_chunk), "sum over the keys first"),
-    (checks.linear_attention, with_lengths_added, "are added: subtract"),
     (
         checks.linear_attention,
         with_features(lambda q, k, v: q @ (k.T @ v) / (q @ k.mean(0))[:, None]),
@@ -344,8 +356,6 @@ WRONG = [
         lambda *x: torch.tensor([right_operations(*x)] * 2),
         r"give one number, the sum, not tensor\(\[6656, 6656\]\)",
     ),
-    (checks.accumulated, written_into, "changes its input: work on a copy"),
-    (checks.accumulated, gone_backward, "have gone backward already"),
     (
         checks.accumulated,
         lambda *case: dict(enumerate(right_losses(*case))),
@@ -366,16 +376,10 @@ WRONG = [
         parts(lambda x, r, n, real: x[r].sum() / len(5)),
         r"it stops with TypeError: object of type 'int' has no len\(\)$",
     ),
-    (checks.linear_attention, right_with_table, "sum over the keys first"),
     (
         checks.linear_attention,
         with_features(lambda q, k, v: q @ (k.T @ v) / (q.sum(-1) * k.sum())[:, None]),
         "lost in the denominator",
-    ),
-    (
-        checks.linear_attention,
-        long_before,
-        r"lengths are taken before dividing by d \*\*",
     ),
     (checks.linear_attention, linear_with(k=0), "keys' own lengths"),
     (checks.linear_attention, linear_with(q=0, k=0), "keys' own lengths"),
@@ -427,8 +431,6 @@ WRONG = [
         lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) - 2 * t * d * d,
         "output projection is missing",
     ),
-    (checks.merge_all, no_maximum, "exp overflows"),
-    (checks.merge_all, one_maximum, "each query has its own"),
     (checks.merge_all, clamped(0), "above some number"),
     (
         checks.accumulated,
@@ -471,7 +473,6 @@ WRONG = [
         lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) - 2 * t * t * d,
         "a mask saves nothing",
     ),
-    (checks.merge_all, no_care, "a query without any key"),
     (
         checks.merge_all,
         lambda _, totals, outs: (outs / totals.clamp(min=1e-9)).mean(0),

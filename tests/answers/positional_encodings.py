@@ -10,7 +10,12 @@ from companion import deinterleave, interleave, relative_buckets, rotate
 from companion.course import checks
 from companion.model.positions import alibi_slopes
 
+from . import Wrong
 
+wrong = Wrong()
+
+
+@wrong(checks.slopes, "powers of two only")
 def even(h):
     return 2 ** (-8 * torch.arange(1, h + 1) / h)
 
@@ -23,6 +28,7 @@ def one_after_another(h):
     return torch.cat([even(power), one_after_another(2 * power)[0::2][: h - power]])
 
 
+@wrong(checks.slopes, "for h = 5: .* 6 things, wanted 5")
 def half_of_them(h):
     """Always half of the longer list's every second one."""
     power = 2 ** int(math.log2(h))
@@ -30,6 +36,7 @@ def half_of_them(h):
     return even(h) if power == h else torch.cat([even(power), more])
 
 
+@wrong(checks.slopes, "for h = 5: at")
 def two_thirds(h):
     """8 is two thirds of 12."""
     if h & (h - 1) == 0:
@@ -37,6 +44,7 @@ def two_thirds(h):
     return torch.cat([even(2 * h // 3), even(4 * h // 3)[::2]])[:h]
 
 
+@wrong(checks.slopes, "for h = 40: .* 32 things, wanted 40")
 def up_to_sixteen(h):
     """The powers of two that the exercise names."""
     power = max(p for p in (1, 2, 4, 8, 16) if p <= h)
@@ -104,6 +112,7 @@ def one_by_one(distance, n, most):
     return torch.tensor(flat).view(distance.shape)
 
 
+@wrong(checks.buckets, "equally wide")
 def equally_wide(distance, n, most):
     exact = n // 4
     away = distance.abs()
@@ -119,6 +128,7 @@ def complex_product(x, positions):
     return torch.view_as_real(pairs * torch.exp(1j * angles)).flatten(-2)
 
 
+@wrong(checks.neighbours, "changes its input")
 def in_place(x, positions, n):
     x[..., :n] = paper(x[..., :n], positions)
     return x
@@ -175,12 +185,14 @@ def halves_of(part, cut=True):
     return rule
 
 
+@wrong(checks.slopes, "not the nearest")
 def nearest(h):
     """The power of two by rounding."""
     power = 2 ** round(math.log2(h))
     return torch.cat([even(power), even(2 * power)[::2]])[:h]
 
 
+@wrong(checks.slopes, r"at \[0\] it gives")
 def additional_first(h):
     power = 2 ** int(math.log2(h))
     return torch.cat([even(2 * power)[::2][: h - power], even(power)])
@@ -196,6 +208,7 @@ def appended(h):
     return torch.tensor(slopes)
 
 
+@wrong(checks.neighbours, "from n on stay")
 def from_nothing(x, positions, n):
     """A new tensor, of which the rest was forgotten."""
     new = torch.zeros_like(x)
@@ -209,6 +222,7 @@ def on_a_copy(x, positions, n):
     return x
 
 
+@wrong(checks.neighbours, "keep the old one")
 def by_views(x, positions, n):
     """Slices of the copy are written while they are read."""
     new = x.clone()
@@ -240,18 +254,21 @@ def pair_by_pair(x, positions, n):
     return torch.tensor(rows)
 
 
+@wrong(checks.slopes, "for h = 15: .* 12 things, wanted 15")
 def first_half(h):
     """Every second of the first half of the longer list."""
     power = 2 ** int(math.log2(h))
     return torch.cat([even(power), even(2 * power)[:power:2]])[:h]
 
 
+@wrong(checks.slopes, "rest from the longer list")
 def own_rest(h):
     """The additional slopes by the rule for their own number."""
     power = 2 ** int(math.log2(h))
     return torch.cat([even(power), even(h - power)])
 
 
+@wrong(checks.neighbours, "stops with IndexError")
 def ten_rows(x, positions, n):
     """A table of angles for ten positions."""
     angles = torch.arange(10)[:, None] * 10_000 ** (-torch.arange(0, n, 2) / n)
@@ -296,6 +313,7 @@ def factor_by_factor(distance, n, most):
     return bucket
 
 
+@wrong(checks.buckets, r"it gives -8, wanted 24")
 def negative(distance, n, most):
     return both(distance.abs(), n, most) * distance.sign()
 
@@ -352,6 +370,7 @@ def unmasked(copies):
     return torch.nn.functional.pad(copies[:, :-1], (1, 0))
 
 
+@wrong(checks.induction_scores, r"w \(3, 6, 6\)|weights \(3, 6, 6\)")
 def first_round(weights, tokens):
     n = len(tokens) // 2
     queries = torch.arange(n, len(tokens))
@@ -364,6 +383,7 @@ def asked(weights, tokens):
     return (weights * right).sum(-1), right.any(-1)
 
 
+@wrong(checks.induction_scores, "queries whose followers get no weight")
 def counted_induction_scores(weights, tokens):
     scores = []
     for sums in asked(weights, tokens)[0]:
@@ -425,6 +445,7 @@ RIGHT = [
 
 
 WRONG = [
+    *wrong,
     (checks.slopes, lambda h: range(10**9), "more than 10,000 things"),
     (checks.slopes, lambda h: itertools.count(), "more than 10,000 things"),
     (checks.slopes, lambda h: {*alibi_slopes(h).tolist()}, "it gives {.*}, wanted"),
@@ -462,12 +483,7 @@ WRONG = [
         first(at_speeds(lambda i, d: 10_000 ** (-2 * i / (d - 2)))),
         "not by n - 2",
     ),
-    (checks.slopes, first_half, "for h = 15: .* 12 things, wanted 15"),
-    (checks.slopes, own_rest, "rest from the longer list"),
-    (checks.neighbours, ten_rows, "stops with IndexError"),
     (checks.buckets, begun(rounded_factor), r"n = 128, .*: at"),
-    (checks.slopes, nearest, "not the nearest"),
-    (checks.slopes, additional_first, r"at \[0\] it gives"),
     (
         checks.slopes,
         halves_of(lambda longer, rest: longer[:rest:2]),
@@ -487,13 +503,11 @@ WRONG = [
         "2i is doubled",
     ),
     (checks.neighbours, lambda *case: paper(case[0][:, : case[2]], case[1]), "missing"),
-    (checks.neighbours, from_nothing, "from n on stay"),
     (
         checks.neighbours,
         first(lambda x, p: deinterleave(rotate(interleave(x), p))),
         "first `deinterleave`|`deinterleave` comes before",
     ),
-    (checks.neighbours, by_views, "keep the old one"),
     (
         checks.buckets,
         begun(lambda exact, most, i: growing(exact, most, i * exact / (exact - 1))),
@@ -508,8 +522,6 @@ WRONG = [
         begun(lambda e, m, i: growing(e, m, i * e)),
         r"it gives 8, wanted 9",
     ),
-    (checks.buckets, negative, r"it gives -8, wanted 24"),
-    (checks.slopes, even, "powers of two only"),
     (checks.slopes, lambda h: even(2 ** math.ceil(math.log2(h)))[:h], "not for 16"),
     (
         checks.slopes,
@@ -536,9 +548,6 @@ WRONG = [
         "count the heads from 1",
     ),
     (checks.slopes, lambda h: -alibi_slopes(h), "slopes are positive"),
-    (checks.slopes, half_of_them, "for h = 5: .* 6 things, wanted 5"),
-    (checks.slopes, two_thirds, "for h = 5: at"),
-    (checks.slopes, up_to_sixteen, "for h = 40: .* 32 things, wanted 40"),
     (checks.slopes, lambda h: None, "is there a `return`"),
     (
         checks.slopes,
@@ -602,14 +611,12 @@ WRONG = [
         "both sines have a plus",
     ),
     (checks.neighbours, first(turned(overwriting)), "made of the new a"),
-    (checks.neighbours, in_place, "changes its input"),
     (
         checks.buckets,
         lambda z, n, most: relative_buckets(z, n, most),
         "keys after the query",
     ),
     (checks.buckets, lambda z, n, most: both(z.abs(), n, most), "here it is empty"),
-    (checks.buckets, equally_wide, "equally wide"),
     (checks.buckets, logarithmic(torch.round), "not to the nearest"),
     (checks.buckets, logarithmic(torch.ceil), "round down, not up"),
     (checks.buckets, logarithmic(span=lambda exact, most: most), "widen too fast"),
@@ -650,11 +657,6 @@ WRONG = [
         "s may be t",
     ),
     (checks.induction_scores, induction(last_follower), "only the last"),
-    (
-        checks.induction_scores,
-        counted_induction_scores,
-        "queries whose followers get no weight",
-    ),
     (
         checks.induction_scores,
         induction(lambda same: same.roll(-1, -1).tril(-1)),
@@ -701,7 +703,6 @@ WRONG = [
         induction(followers, lambda w, right: (w * right).sum(-1)),
         "it gives",
     ),
-    (checks.induction_scores, first_round, r"w \(3, 6, 6\)|weights \(3, 6, 6\)"),
     (
         checks.slopes,
         lambda h: alibi_slopes(h).sort(descending=True)[0],

@@ -11,6 +11,10 @@ import torch
 
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def right_eight(raw):
     weights = []
@@ -29,6 +33,7 @@ def right_rows(n_heads, d_head):
     return rows.transpose(1, 2).flatten().tolist()
 
 
+@wrong(checks.chat, "are encoded as one")
 def in_pieces(messages, encode, start, end):
     ids = []
     for who, text in messages:
@@ -75,11 +80,13 @@ def apart(cut):
     return answer
 
 
+@wrong(checks.eight_bits, "two bytes are swapped")
 def swapped(raw):
     scale = raw[:, [1, 0]].contiguous().view(torch.float16).float()
     return scale * raw[:, 2:].view(torch.int8)
 
 
+@wrong(checks.rows, "the heads are mixed")
 def own_order(h, d):
     return [r for i in range(d // 2) for k in range(h) for r in pair(k * d + i, d)]
 
@@ -88,11 +95,13 @@ def pair(row, d):
     return row, row + d // 2
 
 
+@wrong(checks.chat, "spelled out")
 def in_words(messages, encode, start, end):
     said = "".join(f"<|im_start|>{a}\n{b}<|im_end|>\n" for a, b in messages)
     return encode(said + "<|im_start|>assistant\n")
 
 
+@wrong(checks.chat, "a text became a special token")
 def switched_on(messages, encode, start, end):
     ids = right_chat([], encode, start, end)
     for who, text in reversed(messages):
@@ -217,6 +226,7 @@ RIGHT = [
     (checks.chat, lambda *case: tuple(right_chat(*case))),
 ]
 WRONG = [
+    *wrong,
     (checks.eight_bits, lambda raw: by_hand(raw, sign=False), "keep its sign"),
     (
         checks.eight_bits,
@@ -254,7 +264,6 @@ WRONG = [
     (checks.bits_a_weight, lambda n, b, x: round(b + 8 * x / n), "a part of a bit"),
     (checks.bits_a_weight, lambda n, bits, extra: 8 * extra / n, "scales alone"),
     (checks.bits_a_weight, lambda n, bits, extra: n * bits / 8 + extra, "of a block"),
-    (checks.eight_bits, swapped, "two bytes are swapped"),
     (
         checks.eight_bits,
         lambda raw: raw[:, 2:].view(torch.int8) / scaled(raw, 1),
@@ -262,7 +271,6 @@ WRONG = [
     ),
     (checks.eight_bits, lambda raw: right_eight(raw.roll(2, 1)), "not at the end"),
     (checks.rows, lambda h, d: range(h * d), "no row moves here"),
-    (checks.rows, own_order, "the heads are mixed"),
     (
         checks.rows,
         lambda h, d: torch.tensor(right_rows(h, d)).view(-1, 2).fliplr().flatten(),
@@ -299,8 +307,6 @@ WRONG = [
     ),
     (checks.rows, lambda h, d: right_rows(h, d)[::-1], "wanted 0"),
     (checks.rows, lambda h, d: torch.tensor(right_rows(h, d)).view(-1, 2), "pairs"),
-    (checks.chat, in_words, "spelled out"),
-    (checks.chat, switched_on, "a text became a special token"),
     (
         checks.chat,
         lambda m, *rest: right_chat([(a, b.strip()) for a, b in m], *rest),
@@ -338,7 +344,6 @@ WRONG = [
         "wanted",
     ),
     (checks.chat, lambda m, e, s, t: [*right_chat(m, e, s, t), t], "stays open"),
-    (checks.chat, in_pieces, "are encoded as one"),
     (checks.chat, lambda *case: right_chat(*case)[:-1], "missing after `assistant`"),
     (checks.chat, in_turns("{}: {}", "\n"), "not a colon"),
     (checks.chat, in_turns("{}{}", "\n"), "stands between name and text"),

@@ -10,6 +10,10 @@ import torch.nn.functional as F
 import companion
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def by_autograd(logits, rewards):
     logits = logits.clone().requires_grad_()
@@ -31,6 +35,7 @@ def by_covariance(logits, rewards):
     return p * rewards - p * (p @ rewards)
 
 
+@wrong(checks.policy_gradient, r"it gives 0\.\d")
 def weighed_twice(logits, rewards):
     p = logits.softmax(-1)
     return p * p * (rewards - p @ rewards)
@@ -47,6 +52,7 @@ def asked_first(rewards):
     return right_groups(rewards).masked_fill(alike, 0)
 
 
+@wrong(checks.group_advantages, "mean of three 0.9 is rounded")
 def row_by_row(rewards):
     rows = []
     for row in rewards:
@@ -57,16 +63,19 @@ def row_by_row(rewards):
     return torch.stack(rows)
 
 
+@wrong(checks.group_advantages, "mean of three 0.9 is rounded")
 def nan_to_num(rewards):
     mean = rewards.mean(1, keepdim=True)
     return ((rewards - mean) / rewards.std(1, keepdim=True, correction=0)).nan_to_num(0)
 
 
+@wrong(checks.group_advantages, "mean of three 0.9 is rounded")
 def with_epsilon(rewards):
     mean = rewards.mean(1, keepdim=True)
     return (rewards - mean) / (rewards.std(1, keepdim=True, correction=0) + 1e-8)
 
 
+@wrong(checks.group_advantages, "it gives")
 def large_epsilon(rewards):
     mean = rewards.mean(1, keepdim=True)
     return (rewards - mean) / (rewards.std(1, keepdim=True, correction=0) + 0.1)
@@ -98,11 +107,13 @@ def scored(logits, tokens, first, counted, advantages):
     return -(advantages * (each * counted).sum(1)).mean()
 
 
+@wrong(checks.answer_loss, "both bugs")
 def buggy_loss(logits, tokens, n_prompt, end, advantages):
     counted = tokens[:, 1:] != end
     return scored(logits, tokens, 0, counted, advantages)
 
 
+@wrong(checks.answer_loss, "the prompt is counted")
 def counts_the_prompt(logits, tokens, n_prompt, end, advantages):
     answers = tokens[:, n_prompt:]
     behind = (answers == end).cumsum(1) - (answers == end).int() > 0
@@ -110,16 +121,19 @@ def counts_the_prompt(logits, tokens, n_prompt, end, advantages):
     return scored(logits, tokens, 0, counted, advantages)
 
 
+@wrong(checks.answer_loss, "must learn to stop")
 def forgets_the_end(logits, tokens, n_prompt, end, advantages):
     counted = (tokens[:, n_prompt:] == end).cumsum(1) == 0
     return scored(logits, tokens, n_prompt - 1, counted, advantages)
 
 
+@wrong(checks.answer_loss, "never drawn")
 def never_stops(logits, tokens, n_prompt, end, advantages):
     counted = torch.ones_like(tokens[:, n_prompt:])
     return scored(logits, tokens, n_prompt - 1, counted, advantages)
 
 
+@wrong(checks.answer_loss, "counts less for each token")
 def mean_of_tokens(logits, tokens, n_prompt, end, advantages):
     total = 0
     for i in range(len(tokens)):
@@ -131,6 +145,7 @@ def mean_of_tokens(logits, tokens, n_prompt, end, advantages):
     return total / len(tokens)
 
 
+@wrong(checks.answer_loss, "shift them")
 def no_shift(logits, tokens, n_prompt, end, advantages):
     moved = torch.cat([logits[:, 1:], logits[:, :1]], 1)
     return right_loss(moved, tokens, n_prompt, end, advantages)
@@ -151,10 +166,12 @@ def by_hand(logits, tokens, t, p):
     return kept.gather(-1, tokens[..., None])[..., 0].log()
 
 
+@wrong(checks.drawn_log_p, "at a temperature and cut")
 def plain_score(logits, tokens, t, p):
     return logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
 
 
+@wrong(checks.drawn_log_p, "cut, and divide anew by its sum")
 def not_renormalised(logits, tokens, t, p):
     """The cut is made of log-probabilities, whose exponentials don't sum to 1 then."""
     return plain_score(logits / t, tokens, t, p)
@@ -184,6 +201,7 @@ def drawn_one_by_one(n, n_right, k):
     return float(1 - wrong)
 
 
+@wrong(checks.pass_at_k, "it stops with ValueError")
 def factorials(n, n_right, k):
     wrong = n - n_right
     choices = math.factorial(n) / math.factorial(k) / math.factorial(n - k)
@@ -192,6 +210,7 @@ def factorials(n, n_right, k):
     )
 
 
+@wrong(checks.drawn_log_p, "cut, and divide anew by its sum")
 def cut_and_left(logits, tokens, t, p):
     """Cut, but what stays isn't divided anew."""
     chances = (logits / t).softmax(-1)
@@ -214,7 +233,7 @@ RIGHT = [
     (checks.pass_at_k, drawn_one_by_one),
 ]
 WRONG = [
-    (checks.drawn_log_p, cut_and_left, "cut, and divide anew by its sum"),
+    *wrong,
     (checks.policy_gradient, lambda z, r: z.softmax(-1) * r, "takes from all others"),
     (
         checks.policy_gradient,
@@ -228,11 +247,7 @@ WRONG = [
     ),
     (checks.policy_gradient, lambda z, r: -by_covariance(z, r), "leads down"),
     (checks.policy_gradient, lambda z, r: z * (r - (z * r).sum()), "softmax first"),
-    (checks.policy_gradient, weighed_twice, r"it gives 0\.\d"),
     (checks.policy_gradient, lambda z, r: z.softmax(-1) @ r, "the shape is"),
-    (checks.group_advantages, row_by_row, "mean of three 0.9 is rounded"),
-    (checks.group_advantages, nan_to_num, "mean of three 0.9 is rounded"),
-    (checks.group_advantages, with_epsilon, "mean of three 0.9 is rounded"),
     (
         checks.group_advantages,
         lambda r: (r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True, correction=0),
@@ -266,26 +281,17 @@ WRONG = [
         lambda r: (r / r.std(1, keepdim=True, correction=0)).nan_to_num(posinf=0),
         "the mean is missing",
     ),
-    (checks.group_advantages, large_epsilon, "it gives"),
-    (checks.answer_loss, buggy_loss, "both bugs"),
-    (checks.answer_loss, counts_the_prompt, "the prompt is counted"),
-    (checks.answer_loss, forgets_the_end, "must learn to stop"),
-    (checks.answer_loss, never_stops, "never drawn"),
     (
         checks.answer_loss,
         lambda z, x, n, end, a: scored(z, x, n - 1, x[:, n:] != end, a),
         "the first end does",
     ),
-    (checks.answer_loss, mean_of_tokens, "counts less for each token"),
     (checks.answer_loss, lambda *case: -right_loss(*case), "the sign"),
     (
         checks.answer_loss,
         lambda *case: right_loss(*case) * len(case[1]),
         "the mean over answers",
     ),
-    (checks.answer_loss, no_shift, "shift them"),
-    (checks.drawn_log_p, plain_score, "at a temperature and cut"),
-    (checks.drawn_log_p, not_renormalised, "cut, and divide anew by its sum"),
     (
         checks.drawn_log_p,
         lambda z, x, t, p: plain_score(companion.top_p(z, p), x, t, p),
@@ -310,5 +316,4 @@ WRONG = [
     (checks.pass_at_k, lambda n, c, k: math.comb(c, k) / math.comb(n, k), "all k are"),
     (checks.pass_at_k, lambda n, c, k: c / n, "this is pass@1"),
     (checks.pass_at_k, lambda n, c, k: min(1, k * c / n), "don't add up"),
-    (checks.pass_at_k, factorials, "it stops with ValueError"),
 ]

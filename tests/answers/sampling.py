@@ -12,6 +12,10 @@ import torch
 import companion
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def right_dart(chances, u):
     for token, chance in enumerate(chances.tolist()):
@@ -24,6 +28,7 @@ def ends(chances):
     return chances.cumsum(-1)
 
 
+@wrong(checks.dart, "a dart on a border")
 def open_above(chances, u):
     for token, end in enumerate(ends(chances).tolist()):
         if u <= end:
@@ -42,6 +47,7 @@ def kept(chances, u):
     return next(i for i, end in enumerate(chances) if u < end)
 
 
+@wrong(checks.dart, "changes its input")
 def in_place(chances, u):
     return (chances.cumsum_(-1) <= u).sum()
 
@@ -55,6 +61,7 @@ def right_write(after, prompt, n_new, window):
     return new
 
 
+@wrong(checks.write, "show the last")
 def from_the_front(after, prompt, n_new, window):
     tokens = list(prompt)
     for _ in range(n_new):
@@ -62,6 +69,7 @@ def from_the_front(after, prompt, n_new, window):
     return tokens[len(prompt) :]
 
 
+@wrong(checks.write, "`after` takes 1 to 3 tokens, not 4")
 def all_of_it(after, prompt, n_new, window):
     tokens = list(prompt)
     for _ in range(n_new):
@@ -69,12 +77,14 @@ def all_of_it(after, prompt, n_new, window):
     return tokens[len(prompt) :]
 
 
+@wrong(checks.write, "changes its input")
 def in_the_prompt(after, prompt, n_new, window):
     for _ in range(n_new):
         prompt.append(after(prompt[-window:]))
     return prompt[-n_new:]
 
 
+@wrong(checks.write, "longer than the window")
 def always_one_less(after, prompt, n_new, window):
     """A token drops out in each step, as if the window were full at once."""
     seen = list(prompt)
@@ -94,6 +104,7 @@ def with_a_deque(after, prompt, n_new, window):
     return tuple(new)
 
 
+@wrong(checks.write, "`after` takes 1 to 4 tokens, not 7")
 def popped_once(after, prompt, n_new, window):
     tokens = list(prompt)
     new = []
@@ -105,6 +116,7 @@ def popped_once(after, prompt, n_new, window):
     return new
 
 
+@wrong(checks.write, "where n_new is 0")
 def from_the_back(after, prompt, n_new, window):
     tokens = list(prompt)
     for _ in range(n_new):
@@ -112,6 +124,7 @@ def from_the_back(after, prompt, n_new, window):
     return tokens[-n_new:]
 
 
+@wrong(checks.write, "the text itself is cut")
 def cut_too_much(after, prompt, n_new, window):
     tokens = list(prompt)
     for _ in range(n_new):
@@ -157,11 +170,13 @@ def moved(n):
     return answer
 
 
+@wrong(checks.crossing, "exactly p is enough")
 def last_true(chances, p):
     values, tokens = chances.sort(descending=True)
     return tokens.gather(-1, (values.cumsum(-1) <= p).sum(-1, keepdim=True))[..., 0]
 
 
+@wrong(checks.crossing, "the nearest may be below p")
 def nearest(chances, p):
     values, tokens = chances.sort(descending=True)
     place = (values.cumsum(-1) - p).abs().argmin(-1, keepdim=True)
@@ -173,27 +188,32 @@ def by_top_p(chances, p):
     return chances.masked_fill(~left, 2).argmin(-1)
 
 
+@wrong(checks.crossing, "the shape is")
 def without_gather(chances, p):
     values, tokens = chances.sort(descending=True)
     return tokens[..., (values.cumsum(-1) < p).sum(-1)]
 
 
+@wrong(checks.crossing, r"at \[1\] it gives")
 def first_row(chances, p):
     values, tokens = chances.reshape(-1, chances.shape[-1])[0].sort(descending=True)
     token = tokens[(values.cumsum(-1) < p).sum()]
     return token.expand(chances.shape[:-1])
 
 
+@wrong(checks.crossing, "begins with the rarest")
 def rarest_first(chances, p):
     values, tokens = chances.sort()
     place = (values.cumsum(-1) < p).sum(-1, keepdim=True)
     return tokens.gather(-1, place)[..., 0]
 
 
+@wrong(checks.crossing, "the dtype is torch.float32, wanted torch.int64")
 def its_chance(chances, p):
     return chances.gather(-1, right_crossing(chances, p)[..., None])[..., 0]
 
 
+@wrong(checks.crossing, "place in the sorted list")
 def place(chances, p):
     return (chances.sort(descending=True).values.cumsum(-1) < p).sum(-1)
 
@@ -249,6 +269,7 @@ def several(after, beam, end):
     return grown(after, beam, end)
 
 
+@wrong(checks.ending, "the others go on")
 def stops_early(after, n_beams, n_new, end):
     beams = [(0.0, [])]
     for n in range(1, n_new + 1):
@@ -258,6 +279,7 @@ def stops_early(after, n_beams, n_new, end):
     return beams
 
 
+@wrong(checks.ending, "when one has ended")
 def stops_at_any(after, n_beams, n_new, end):
     beams = [(0.0, [])]
     for n in range(1, n_new + 1):
@@ -267,6 +289,7 @@ def stops_at_any(after, n_beams, n_new, end):
     return beams
 
 
+@wrong(checks.ending, r"checks.sampling.Language\(.*n_new = 0.*wanted 1")
 def first_apart(after, n_beams, n_new, end):
     firsts = [(x, [token]) for token, x in enumerate(after([]))]
     beams = sorted(firsts, reverse=True)[:n_beams]
@@ -276,6 +299,7 @@ def first_apart(after, n_beams, n_new, end):
     return beams
 
 
+@wrong(checks.ending, "not its mean")
 def by_the_mean(after, n_beams, n_new, end):
     beams = [(0.0, [])]
     for _ in range(n_new):
@@ -285,6 +309,7 @@ def by_the_mean(after, n_beams, n_new, end):
     return beams
 
 
+@wrong(checks.ending, "reverse=True")
 def least_likely(after, n_beams, n_new, end):
     """The least likely come first, since the sort is not reversed."""
     beams = [(0.0, [])]
@@ -310,6 +335,7 @@ def by_index(after, n_beams, n_new, end):
     return tuple(beams)
 
 
+@wrong(checks.ending, "takes one of the n_beams places")
 def apart(after, n_beams, n_new, end):
     beams, done = [(0.0, [])], []
     for _ in range(n_new):
@@ -319,6 +345,7 @@ def apart(after, n_beams, n_new, end):
     return sorted(done + beams)[::-1][:n_beams]
 
 
+@wrong(checks.write, "-window . 1:. begins one later")
 def one_later(after, prompt, n_new, window):
     tokens = list(prompt)
     for _ in range(n_new):
@@ -326,6 +353,7 @@ def one_later(after, prompt, n_new, window):
     return tokens[len(prompt) :]
 
 
+@wrong(checks.write, "where the window is 1")
 def all_but_one_kept(after, prompt, n_new, window):
     seen = list(prompt[-window:])
     new = []
@@ -350,10 +378,12 @@ def by_recursion(after, prompt, n_new, window):
     return [token, *by_recursion(after, [*prompt, token], n_new - 1, window)]
 
 
+@wrong(checks.write, r"`after` takes a list of tokens, not \[\[2, 5\]\]")
 def nested_tokens(after, prompt, n_new, window):
     return [after([prompt[-window:]]) for _ in range(n_new)]
 
 
+@wrong(checks.write, "`after` takes a list of tokens, not 5")
 def last_token_bare(after, prompt, n_new, window):
     return [after(prompt[-1]) for _ in range(n_new)]
 
@@ -388,16 +418,19 @@ def raced(race):
     return answer
 
 
+@wrong(checks.ending, "`after` takes a list of tokens, not 0")
 def bare_letter(after, n_beams, n_new, end):
     return [(x, [i]) for i, x in enumerate(after(0))]
 
 
+@wrong(checks.ending, "not the one with the highest mean")
 def ranked_at_the_end(after, n_beams, n_new, end):
     beams = right_ending(after, n_beams, n_new, end)
     beams.sort(key=lambda beam: -beam[0] / (len(beam[1]) or 1))
     return beams
 
 
+@wrong(checks.ending, "give each text's log-chance, not its mean$")
 def means_of_texts(after, n_beams, n_new, end):
     beams = right_ending(after, n_beams, n_new, end)
     return [(total / max(len(text), 1), text) for total, text in beams]
@@ -427,14 +460,8 @@ RIGHT = [
     (checks.ending, by_index),
 ]
 WRONG = [
-    (checks.ending, ranked_at_the_end, "not the one with the highest mean"),
-    (checks.ending, means_of_texts, "give each text's log-chance, not its mean$"),
+    *wrong,
     (checks.ending, lambda *case: sorted(means_of_texts(*case))[::-1], "and the like"),
-    (checks.write, one_later, "-window . 1:. begins one later"),
-    (checks.write, all_but_one_kept, "where the window is 1"),
-    (checks.write, nested_tokens, r"`after` takes a list of tokens, not \[\[2, 5\]\]"),
-    (checks.write, last_token_bare, "`after` takes a list of tokens, not 5"),
-    (checks.ending, bare_letter, "`after` takes a list of tokens, not 0"),
     (
         checks.ending,
         raced(lambda done, new, n: done + new[: max(0, n - len(done))]),
@@ -448,9 +475,7 @@ WRONG = [
         r"ending: for after = .* it gives",
     ),
     (checks.dart, lambda p, u: (ends(p) > u).sum(), "not those behind it"),
-    (checks.write, always_one_less, "longer than the window"),
     (checks.crossing, lambda c, p: c.argmax(-1), "the likeliest alone"),
-    (checks.ending, least_likely, "reverse=True"),
     (checks.crossing, lambda c, p: place(c, p) + 1, "how many stay"),
     (checks.dart, lambda p, u: float(right_dart(p, u)), "a whole number is wanted"),
     (checks.dart, lambda p, u: p.argmax(), "the dart decides"),
@@ -458,7 +483,6 @@ WRONG = [
     (checks.dart, lambda p, u: p.tolist().index(max(p.tolist())), "the dart decides"),
     (checks.dart, lambda p, u: (u >= p).sum(), "the parts' ends, the sums"),
     (checks.dart, lambda p, u: sum(u >= x for x in p.tolist()), "the parts' ends"),
-    (checks.dart, open_above, "a dart on a border"),
     (checks.dart, lambda p, u: (ends(p) - u).abs().argmin(), "nearest end"),
     (checks.dart, lambda p, u: (ends(p) > u).nonzero()[0], r"the shape is \(1,\)"),
     (checks.dart, lambda p, u: random.Random(1).randrange(99), "dart: for p = tensor"),
@@ -469,17 +493,10 @@ WRONG = [
     (checks.dart, lambda p, u: right_dart(p.softmax(-1), u), "no softmax"),
     (checks.dart, lambda p, u: p[right_dart(p, u)], "not its chance"),
     (checks.dart, lambda p, u: ends(p) > u, r"the shape is \(3,\)"),
-    (checks.dart, in_place, "changes its input"),
-    (checks.write, from_the_front, "show the last"),
-    (checks.write, all_of_it, "`after` takes 1 to 3 tokens, not 4"),
-    (checks.write, popped_once, "`after` takes 1 to 4 tokens, not 7"),
-    (checks.write, from_the_back, "where n_new is 0"),
-    (checks.write, cut_too_much, "the text itself is cut"),
     (checks.write, shown(lambda t, w, i: t[len(t) - w :]), "is negative"),
     (checks.write, shown(lambda t, w, i: t[i : i + w]), "show the last `window`"),
     (checks.write, shown(lambda t, w, i: t[: len(t) - i][-w:]), "belong to the text"),
     (checks.write, shown(lambda t, w, i: t[-w:][1:] or t), "one token too few"),
-    (checks.write, in_the_prompt, "changes its input"),
     (
         checks.write,
         lambda after, prompt, n, window: prompt + right_write(after, prompt, n, window),
@@ -490,28 +507,16 @@ WRONG = [
         lambda after, prompt, n, window: right_write(after, prompt, n - 1, window),
         "5 things, wanted 6",
     ),
-    (checks.crossing, place, "place in the sorted list"),
-    (checks.crossing, nearest, "the nearest may be below p"),
-    (checks.crossing, last_true, "exactly p is enough"),
     (checks.crossing, moved(-1), "still below p"),
     (checks.crossing, moved(1), "first that has to go"),
     (checks.crossing, lambda c, p: (c.cumsum(-1) < p).sum(-1), "sort: the likeliest"),
-    (checks.crossing, rarest_first, "begins with the rarest"),
     (checks.crossing, lambda c, p: by_the_cut(c.softmax(-1), p), "no softmax"),
     (checks.crossing, lambda c, p: by_the_cut(c, 1 - p), "or 1 - p stands for p"),
-    (checks.crossing, its_chance, "the dtype is torch.float32, wanted torch.int64"),
-    (checks.crossing, without_gather, "the shape is"),
-    (checks.crossing, first_row, r"at \[1\] it gives"),
     (checks.crossing, lambda c, p: by_the_cut(c, p)[..., None], "the shape is"),
     (checks.crossing, lambda c, p: by_the_cut(c.flatten(), p), "the shape is"),
     (checks.ending, search(grown), "has ended"),
     (checks.ending, search(lost), "stays in the race"),
-    (checks.ending, apart, "takes one of the n_beams places"),
     (checks.ending, search(padded), "append nothing"),
     (checks.ending, search(several), "it gives"),
-    (checks.ending, stops_early, "the others go on"),
-    (checks.ending, stops_at_any, "when one has ended"),
-    (checks.ending, first_apart, r"checks.sampling.Language\(.*n_new = 0.*wanted 1"),
-    (checks.ending, by_the_mean, "not its mean"),
     (checks.ending, lambda f, k, n, e: right_ending(f, k, n, e)[0], "wanted"),
 ]

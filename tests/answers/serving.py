@@ -7,7 +7,12 @@ import torch
 
 from companion.course import checks
 
+from . import Wrong
 
+wrong = Wrong()
+
+
+@wrong(checks.pages_in_use, "its own copy of the page")
 def natural_pages(n_shared, lengths, size):
     rest = sum(-(-(n - n_shared) // size) for n in lengths)
     return -(-n_shared // size) + rest
@@ -18,16 +23,19 @@ def right_int8(x, to=torch.int8):
     return (x / scale).round().to(to) * scale
 
 
+@wrong(checks.int8, "wraps to -128")
 def by_128(x):
     scale = x.abs().amax(-1, keepdim=True) / 128
     return (x / scale).round().short().to(torch.int8) * scale
 
 
+@wrong(checks.int8, "8 bits go up to 127")
 def by_128_in_floats(x):
     scale = x.abs().amax(-1, keepdim=True) / 128
     return (x / scale).round() * scale
 
 
+@wrong(checks.int8, "no integer of 8 bits")
 def with_a_decoy(x):
     torch.zeros(1, dtype=torch.int8)
     return right_int8(x, x.dtype)
@@ -38,41 +46,49 @@ def vector_by_vector(x):
     return torch.stack(vectors).view(x.shape)
 
 
+@wrong(checks.int8, "round to the nearest")
 def down(x):
     scale = x.abs().amax(-1, keepdim=True) / 127
     return (x / scale).floor().to(torch.int8) * scale
 
 
+@wrong(checks.int8, "over the last axis")
 def of_the_first_axis(x):
     scale = x.abs().amax(0) / 127
     return (x / scale).round().to(torch.int8) * scale
 
 
+@wrong(checks.int8, "by 255, but 8 bits go from -128 to 127")
 def by_255(x):
     scale = x.abs().amax(-1, keepdim=True) / 255
     return (x / scale).round() * scale
 
 
+@wrong(checks.int8, "round them")
 def cut_off(x):
     scale = x.abs().amax(-1, keepdim=True) / 127
     return (x / scale).to(torch.int8) * scale
 
 
+@wrong(checks.int8, "only -1, 0 and 1")
 def by_the_largest(x):
     scale = x.abs().amax(-1, keepdim=True)
     return (x / scale).round() * scale
 
 
+@wrong(checks.int8, "absolute value first")
 def by_sign(x):
     scale = x.amax(-1, keepdim=True) / 127
     return (x / scale).round().short().to(torch.int8) * scale
 
 
+@wrong(checks.int8, "one scale for all")
 def one_scale(x):
     scale = x.abs().max() / 127
     return (x / scale).round() * scale
 
 
+@wrong(checks.int8, "whole numbers: multiply by the scale")
 def integers(x):
     return (x / x.abs().amax(-1, keepdim=True) * 127).round()
 
@@ -87,6 +103,7 @@ def right_pages(n_shared, lengths, size):
     return len(pages)
 
 
+@wrong(checks.pages_in_use, "writes its own tokens into it")
 def shared_too_far(n_shared, lengths, size):
     pages = set()
     for talk, n in enumerate(lengths):
@@ -132,11 +149,13 @@ def serve(least=1, together=False, again=True, skip_first=False, over=0):
     return loop
 
 
+@wrong(checks.schedule, "hold their prompts")
 def with_prompts(admit, step, queue, n_rows):
     answers = serve()(admit, step, queue, n_rows)
     return [prompt + x for (prompt, _), x in zip(queue, answers, strict=True)]
 
 
+@wrong(checks.schedule, "one after the other")
 def one_by_one(admit, step, queue, n_rows):
     answers = []
     for prompt, n in queue:
@@ -147,11 +166,13 @@ def one_by_one(admit, step, queue, n_rows):
     return answers
 
 
+@wrong(checks.schedule, "a token for each of 2 rows")
 def too_short(admit, step, queue, n_rows):
     admit(queue[0][0], 0)
     return step([None])
 
 
+@wrong(checks.schedule, r"answers\[0\] it gives 1, wanted 4")
 def first_tokens(admit, step, queue, n_rows):
     return [[admit(prompt, i % n_rows)] for i, (prompt, _) in enumerate(queue)]
 
@@ -160,6 +181,7 @@ def lazily(admit, step, queue, n_rows):
     return (torch.tensor(each) for each in serve()(admit, step, queue, n_rows))
 
 
+@wrong(checks.schedule, "its last token is another")
 def stale(admit, step, queue, n_rows):
     return [step([0] * n_rows) for prompt, _ in queue if admit(prompt, 0)]
 
@@ -175,6 +197,7 @@ def in_another_order(key):
     return loop
 
 
+@wrong(checks.schedule, "who is done")
 def endless(admit, step, queue, n_rows):
     while True:
         step([None] * n_rows)
@@ -214,6 +237,7 @@ def int8_held(low, high, steps):
     return answer
 
 
+@wrong(checks.int8, "are made, but not used")
 def not_assigned(x):
     scale = x.abs().amax(-1, keepdim=True) / 127
     numbers = (x / scale).round()
@@ -221,6 +245,7 @@ def not_assigned(x):
     return numbers * scale
 
 
+@wrong(checks.int8, "a scale alone is asked for")
 def from_lowest_to_highest(x):
     low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
     scale = (high - low) / 255
@@ -274,6 +299,7 @@ def passed_on(new_admit=None, new_step=None):
     return loop
 
 
+@wrong(checks.schedule, "tokens for rows whose answer is complete")
 def never_none(admit, step, queue, n_rows):
     """A row whose answer is complete goes on, with its last token."""
     newest = [None] * n_rows
@@ -289,6 +315,7 @@ def never_none(admit, step, queue, n_rows):
     return serve()(begin, go_on, queue, n_rows)
 
 
+@wrong(checks.int8, "largest absolute value / 127, whatever its sign")
 def either_side(x):
     highest = x.amax(-1, keepdim=True).clamp(min=0) / 127
     lowest = x.amin(-1, keepdim=True).clamp(max=0) / -128
@@ -296,6 +323,7 @@ def either_side(x):
     return (x / scale).round().to(torch.int8) * scale
 
 
+@wrong(checks.schedule, "a pass for rows that are all free")
 def one_pass_in_vain(admit, step, queue, n_rows):
     answers = serve()(admit, step, queue, n_rows)
     if queue and max(n for _, n in queue) == 1:
@@ -331,9 +359,7 @@ RIGHT = [
     (checks.pages_in_use, lambda *case: float(right_pages(*case))),
 ]
 WRONG = [
-    (checks.schedule, one_pass_in_vain, "a pass for rows that are all free"),
-    (checks.int8, either_side, "largest absolute value / 127, whatever its sign"),
-    (checks.schedule, never_none, "tokens for rows whose answer is complete"),
+    *wrong,
     (
         checks.schedule,
         passed_on(lambda admit, prompt, row: admit(prompt, row + 1)),
@@ -366,8 +392,6 @@ WRONG = [
         int8_held(-128, 127, 126),
         r"times \(the largest / 127\)\[1\] it gives",
     ),
-    (checks.int8, not_assigned, "are made, but not used"),
-    (checks.int8, from_lowest_to_highest, "a scale alone is asked for"),
     (
         checks.pages_in_use,
         lambda n, talks, size: (
@@ -389,21 +413,14 @@ WRONG = [
     (checks.schedule, serve(together=True), "wait for the slowest"),
     (checks.schedule, serve(again=False), "`while` in place of `if`"),
     (checks.schedule, serve(skip_first=True), "which `admit` returns, is missing"),
-    (checks.schedule, with_prompts, "hold their prompts"),
-    (checks.schedule, one_by_one, "one after the other"),
     (checks.schedule, serve(least=0, over=1), "n in all"),
-    (checks.schedule, first_tokens, r"answers\[0\] it gives 1, wanted 4"),
     (
         checks.schedule,
         lambda *case: serve()(*case)[1:],
         "lengths of the answers it gives .*, 6 things, wanted 7",
     ),
-    (checks.schedule, too_short, "a token for each of 2 rows"),
-    (checks.schedule, stale, "its last token is another"),
-    (checks.schedule, endless, "who is done"),
     (checks.schedule, in_another_order(lambda i, n: n), "out of turn"),
     (checks.schedule, in_another_order(lambda i, n: -i), "out of turn"),
-    (checks.pages_in_use, natural_pages, "its own copy of the page"),
     (
         checks.pages_in_use,
         lambda n, lengths, size: right_pages(n, [x + n for x in lengths], size),
@@ -411,24 +428,12 @@ WRONG = [
     ),
     (checks.int8, lambda x: right_int8(x, x.dtype), "no integer of 8 bits"),
     (checks.int8, lambda x: right_int8(x, torch.int16), "no integer of 8 bits"),
-    (checks.int8, with_a_decoy, "no integer of 8 bits"),
-    (checks.int8, by_128, "wraps to -128"),
-    (checks.int8, by_128_in_floats, "8 bits go up to 127"),
-    (checks.int8, down, "round to the nearest"),
-    (checks.int8, of_the_first_axis, "over the last axis"),
-    (checks.int8, by_255, "by 255, but 8 bits go from -128 to 127"),
-    (checks.int8, cut_off, "round them"),
-    (checks.int8, one_scale, "one scale for all"),
-    (checks.int8, by_sign, "absolute value first"),
-    (checks.int8, by_the_largest, "only -1, 0 and 1"),
-    (checks.int8, integers, "whole numbers: multiply by the scale"),
     (
         checks.int8,
         lambda x: integers(x).to(torch.int8),
         "these are the integers: multiply by the",
     ),
     (checks.int8, lambda x: x.clone(), "nothing is rounded"),
-    (checks.pages_in_use, shared_too_far, "writes its own tokens into it"),
     (
         checks.pages_in_use,
         lambda n, lengths, size: sum(-(-x // size) for x in lengths),

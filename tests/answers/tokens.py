@@ -9,6 +9,10 @@ import torch
 
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def right_decode(vocabulary, tokens):
     return b"".join(vocabulary[i] for i in tokens).decode(errors="replace")
@@ -24,12 +28,14 @@ def looped_windows(tokens, n):
     return [torch.stack([tokens[s + k : s + k + n] for s in starts]) for k in (0, 1)]
 
 
+@wrong(checks.windows, "not input")
 def numbers_plus_one(tokens, n):
     """Right only where the tokens count up."""
     inputs, _ = right_windows(tokens, n)
     return inputs, inputs + 1
 
 
+@wrong(checks.decode, "wanted 'é�'")
 def strict_or_apart(vocabulary, tokens):
     """One broken byte spoils all that is whole."""
     try:
@@ -38,6 +44,7 @@ def strict_or_apart(vocabulary, tokens):
         return "".join(vocabulary[i].decode(errors="replace") for i in tokens)
 
 
+@wrong(checks.decode, "it gives 'é���', wanted 'é�'")
 def sign_for_each_byte(vocabulary, tokens):
     data = b"".join(vocabulary[i] for i in tokens)
     out = ""
@@ -50,6 +57,7 @@ def sign_for_each_byte(vocabulary, tokens):
     return out
 
 
+@wrong(checks.pieces, "it stops with IndexError")
 def first_sign_first(text):
     pieces = [text[0]]
     for sign in text[1:]:
@@ -60,6 +68,7 @@ def first_sign_first(text):
     return pieces
 
 
+@wrong(checks.pieces, "is neither a word")
 def leak_mended_for_spaces(text):
     """As the story has it, but line breaks are still taken for letters."""
     return re.findall(r" ?[^ ]+| +(?= [^ ])| +", text)
@@ -69,6 +78,7 @@ def right_pieces(text):
     return re.findall(r" ?[^ \n]+|[ \n]+", text)
 
 
+@wrong(checks.pieces, "moved from before its word to after it")
 def leaky_pieces(text):
     pieces = []
     spaces = 0
@@ -81,11 +91,13 @@ def leaky_pieces(text):
     return [piece for piece in pieces if piece]
 
 
+@wrong(checks.pieces, "the spaces at the end are lost")
 def mended_leak(text):
     """The space stays before its word, but what follows the last word is lost."""
     return re.findall(r" ?[^ \n]+|[ \n]+(?=[^ \n])", text)
 
 
+@wrong(checks.decode, r"tokens = \[256, 98, 195\]: it gives 'bab', wanted")
 def stream_decode(vocabulary, tokens):
     """Without its last call: half a character at the end is lost."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -112,6 +124,7 @@ def one_by_one_pieces(text):
     return pieces
 
 
+@wrong(checks.windows, "a full window is left out")
 def late_windows(tokens, n):
     m = (len(tokens) - 2) // n * n
     return tokens[:m].view(-1, n), tokens[1 : m + 1].view(-1, n)
@@ -124,12 +137,14 @@ def looked_up(tokens, n):
     return inputs, inputs.clone().apply_(following.get)
 
 
+@wrong(checks.windows, "nothing follows the last token")
 def rolled_whole(tokens, n):
     n_windows = len(tokens) // n
     targets = torch.roll(tokens, -1)[: n_windows * n]
     return tokens[: n_windows * n].reshape(n_windows, n), targets.reshape(-1, n)
 
 
+@wrong(checks.windows, "the last target is the token after the inputs")
 def rolled_inputs(tokens, n):
     inputs = right_windows(tokens, n)[0].reshape(-1)
     return inputs.view(-1, n), torch.cat([inputs[1:], inputs[:1]]).view(-1, n)
@@ -177,8 +192,7 @@ RIGHT = [
     (checks.pieces, lambda text: [x for x in re.split(r"([ \n]+)", text) if x]),
 ]
 WRONG = [
-    (checks.windows, rolled_whole, "nothing follows the last token"),
-    (checks.windows, rolled_inputs, "the last target is the token after the inputs"),
+    *wrong,
     (
         checks.decode,
         lambda v, ids: "".join(v[i].decode(errors="replace") for i in ids),
@@ -217,7 +231,6 @@ WRONG = [
         lambda v, ids: "banaé",
         r"ids = \[257, 195, 169\]: it gives 'banaé', wanted 'bané'",
     ),
-    (checks.windows, numbers_plus_one, "not input"),
     (
         checks.windows,
         lambda x, n: (x.unfold(0, n, n)[:-1], x.unfold(0, n, n)[1:]),
@@ -228,10 +241,6 @@ WRONG = [
         lambda x, n: right_windows(x[(len(x) - 1) % n :], n),
         "it gives .* wanted",
     ),
-    (checks.decode, strict_or_apart, "wanted 'é�'"),
-    (checks.decode, sign_for_each_byte, "it gives 'é���', wanted 'é�'"),
-    (checks.pieces, first_sign_first, "it stops with IndexError"),
-    (checks.pieces, leak_mended_for_spaces, "is neither a word"),
     *(
         (checks.pieces, lambda text, p=p: re.findall(p, text), "is lost|it gives")
         for p in (
@@ -246,7 +255,6 @@ WRONG = [
         lambda x, n: [x[i + n] for i in range(0, len(x), n)],
         "it stops with IndexError: index 16 is out of bounds",
     ),
-    (checks.windows, late_windows, "a full window is left out"),
     (
         checks.windows,
         lambda x, n: (x.unfold(0, n + 1, 1)[:, :-1], x.unfold(0, n + 1, 1)[:, 1:]),
@@ -291,19 +299,12 @@ WRONG = [
         ),
         "never predicted",
     ),
-    (
-        checks.decode,
-        stream_decode,
-        r"tokens = \[256, 98, 195\]: it gives 'bab', wanted",
-    ),
-    (checks.pieces, leaky_pieces, "moved from before its word to after it"),
     (checks.pieces, lambda text: text.split(), r"str.split\(\)"),
     (checks.pieces, lambda text: re.findall(r" ?[^ \n]+", text), "only one in front"),
     (checks.pieces, lambda text: text.split(" "), "throws them away"),
     (checks.pieces, lambda text: [text], "'Hello World.' is neither a word"),
     (checks.pieces, list, "each is to stay whole"),
     (checks.pieces, lambda text: re.split("( )", text), "'' is neither a word"),
-    (checks.pieces, mended_leak, "the spaces at the end are lost"),
     (checks.pieces, lambda text: [text, text], "it gives .* wanted 'Hello'"),
     (checks.pieces, lambda text: [*text.encode()], "it gives .*wanted"),
     (

@@ -10,6 +10,10 @@ import torch.nn.functional as F
 import companion
 from companion.course import checks
 
+from . import Wrong
+
+wrong = Wrong()
+
 
 def adam(p, g, m, v, t, rate):
     m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
@@ -33,6 +37,7 @@ def by_the_package(p, gradients, rate, decay):
     return moving.detach()
 
 
+@wrong(checks.adamw, "the decay is in the gradient")
 def in_the_gradient(p, gradients, rate, decay):
     m, v = 0, 0
     for t, g in enumerate(gradients, 1):
@@ -40,6 +45,7 @@ def in_the_gradient(p, gradients, rate, decay):
     return p
 
 
+@wrong(checks.adamw, "of p after the step")
 def decay_after(p, gradients, rate, decay):
     m, v = 0, 0
     for t, g in enumerate(gradients, 1):
@@ -48,6 +54,7 @@ def decay_after(p, gradients, rate, decay):
     return p
 
 
+@wrong(checks.adamw, "t counts from 1")
 def from_zero(p, gradients, rate, decay):
     m, v = 0, 0
     for t, g in enumerate(gradients):
@@ -55,6 +62,7 @@ def from_zero(p, gradients, rate, decay):
     return p
 
 
+@wrong(checks.adamw, "begin at 0 again")
 def forgetful(p, gradients, rate, decay):
     for t, g in enumerate(gradients, 1):
         p, _, _ = adam(p - rate * decay * p, g, 0, 0, t, rate)
@@ -109,10 +117,12 @@ def by_a_whole_copy(model, optimizer, batches, judge):
     return scores
 
 
+@wrong(checks.best, "were the best copied")
 def leaky_best(*case):
     return loop(*case, keep=lambda model: model.state_dict())
 
 
+@wrong(checks.best, "were the best copied")
 def shallow_best(*case):
     return loop(*case, keep=lambda model: model.state_dict().copy())
 
@@ -129,6 +139,7 @@ def by_companion_train(model, optimizer, batches, judge):
     return tuple(scores)
 
 
+@wrong(checks.best, "let judge choose")
 def by_the_loss(model, optimizer, batches, judge):
     scores, losses = [], []
     for batch in batches:
@@ -140,6 +151,7 @@ def by_the_loss(model, optimizer, batches, judge):
     return scores
 
 
+@wrong(checks.best, "it comes after")
 def judged_before(model, optimizer, batches, judge):
     scores = []
     for batch in batches:
@@ -151,6 +163,7 @@ def judged_before(model, optimizer, batches, judge):
     return scores
 
 
+@wrong(checks.best, "were the best copied")
 def by_another_name(model, optimizer, batches, judge):
     lowest = 99
     scores = []
@@ -165,6 +178,7 @@ def by_another_name(model, optimizer, batches, judge):
     return scores
 
 
+@wrong(checks.best, "the lower the better")
 def highest(model, optimizer, batches, judge):
     best = float("-inf")
     scores = []
@@ -178,6 +192,7 @@ def highest(model, optimizer, batches, judge):
     return scores
 
 
+@wrong(checks.best, "call optimizer.step")
 def stuck(model, optimizer, batches, judge):
     scores = []
     for inputs, targets in batches:
@@ -188,6 +203,7 @@ def stuck(model, optimizer, batches, judge):
     return scores
 
 
+@wrong(checks.best, "nothing is returned")
 def no_return(*case):
     right_best(*case)
 
@@ -223,6 +239,7 @@ def factor_of(length):
     return lambda gs, c: [g * min(1, c / length(gs)) for g in gs]
 
 
+@wrong(checks.clip, "changes its input")
 def in_place_clip(gradients, limit):
     for g in gradients:
         g.mul_(limit / norm_of(gradients))
@@ -255,6 +272,7 @@ def by_weights(model, tokens, n=None):
     return total / (len(tokens) - 1)
 
 
+@wrong(checks.whole_split, "reaches back")
 def last_aligned(model, tokens):
     n = model.config.context_length
     pairs = [*windows(model, tokens)]
@@ -266,6 +284,7 @@ def last_aligned(model, tokens):
     return total / sum(len(y) for _, y in pairs)
 
 
+@wrong(checks.whole_split, "keeps all for a way back")
 def with_its_graph(model, tokens):
     pairs = [*windows(model, tokens)]
     weighed = zip(losses(model, pairs), pairs, strict=True)
@@ -282,6 +301,7 @@ def by_starts(model, tokens):
     return total / (len(tokens) - 1)
 
 
+@wrong(checks.whole_split, "after the full windows is left out")
 def full_windows_only(model, tokens):
     n = model.config.context_length
     whole = (len(tokens) - 1) // n * n
@@ -289,18 +309,21 @@ def full_windows_only(model, tokens):
     return companion.next_token_loss(model(x), y)
 
 
+@wrong(checks.whole_split, "loses its first token")
 def shifted_inside(model, tokens):
     parts = [w for w in tokens.split(model.config.context_length) if len(w) > 1]
     total = sum(losses(model, [(w[:-1], w[1:])])[0] * (len(w) - 1) for w in parts)
     return total / sum(len(w) - 1 for w in parts)
 
 
+@wrong(checks.whole_split, "the targets are the inputs")
 def unshifted(model, tokens):
     pairs = [(x, x) for x, _ in windows(model, tokens)]
     weighed = zip(losses(model, pairs), pairs, strict=True)
     return sum(loss * len(x) for loss, (x, _) in weighed) / (len(tokens) - 1)
 
 
+@wrong(checks.adamw, "carry m and v on as they were")
 def stored_corrected(p, gradients, rate, decay):
     m, v = 0, 0
     for t, g in enumerate(gradients, 1):
@@ -310,6 +333,7 @@ def stored_corrected(p, gradients, rate, decay):
     return p
 
 
+@wrong(checks.adamw, "the ε is missing")
 def adamw_with(p, gradients, rate, decay, first=True, second=True, root=torch.sqrt):
     m = v = torch.zeros_like(p)
     for t, g in enumerate(gradients, 1):
@@ -338,6 +362,10 @@ def at_least(square):
     return square.sqrt().clamp(min=1e-12)
 
 
+@wrong(
+    checks.whole_split,
+    "for context_length = 6, .*: it stops with UnboundLocalError: [^:]*$",
+)
 def unbound(model, tokens):
     """Fails where the text has fewer tokens than a window."""
     n = model.config.context_length
@@ -363,6 +391,7 @@ def in_place_on_a_copy(p, gradients, rate, decay):
     return p
 
 
+@wrong(checks.adamw, "is `return` in the loop")
 def first_only(p, gradients, rate, decay):
     for g in gradients:
         return right_adamw(p, [g], rate, decay)
@@ -377,6 +406,7 @@ def by_torch(p, gradients, rate, decay):
     return moving.detach()
 
 
+@wrong(checks.best, "lower than all")
 def below_the_one_before(model, optimizer, batches, judge):
     scores = []
     for inputs, targets in batches:
@@ -391,6 +421,7 @@ def below_the_one_before(model, optimizer, batches, judge):
     return scores
 
 
+@wrong(checks.whole_split, "the last token of the one before")
 def without_overlap(model, tokens):
     parts = [w for w in tokens.split(model.config.context_length + 1) if len(w) > 1]
     total = sum(losses(model, [(w[:-1], w[1:])])[0] * (len(w) - 1) for w in parts)
@@ -406,6 +437,7 @@ def padded(model, tokens):
         return companion.next_token_loss(model(x), y)
 
 
+@wrong(checks.adamw, "1 in every step")
 def always_the_first(p, gradients, rate, decay):
     m, v = 0, 0
     for g in gradients:
@@ -413,6 +445,7 @@ def always_the_first(p, gradients, rate, decay):
     return p
 
 
+@wrong(checks.clip, "it gives 0/0")
 def by_division(gradients, limit):
     norm = norm_of(gradients)
     return [g / norm * min(norm, limit) for g in gradients]
@@ -427,17 +460,20 @@ def by_its_l1_norm(model):
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type=1)
 
 
+@wrong(checks.best, "the steps find no gradients: they are cleared")
 def cleared_too_late(model, optimizer, batches, judge):
     return loop(
         model, optimizer, batches, judge, clones, clip=lambda m: optimizer.zero_grad()
     )
 
 
+@wrong(checks.best, "the steps find no gradients: .* of a copy")
 def of_a_copy(model, optimizer, batches, judge):
     """The optimizer has the parameters of the model, not those of its copy."""
     return right_best(copy.deepcopy(model), optimizer, batches, judge)
 
 
+@wrong(checks.best, "at the first weight.* it gives")
 def better_than_at_first(model, optimizer, batches, judge):
     """The weights before the first step stay where every step is worse."""
     lowest = judge(model)
@@ -453,6 +489,7 @@ def better_than_at_first(model, optimizer, batches, judge):
     return scores
 
 
+@wrong(checks.best, "at the number of steps it gives 7, wanted 6")
 def one_step_more(*case):
     scores = right_best(*case)
     case[1].step()
@@ -491,6 +528,7 @@ def judged_in_eval_mode(model, tokens):
     return loss
 
 
+@wrong(checks.whole_split, "n_tokens = 3: it gives nan, wanted")
 def without_a_rest(model, tokens):
     """The mean of no windows, where the text is shorter than one, is NaN."""
     n = model.config.context_length
@@ -504,6 +542,7 @@ def without_a_rest(model, tokens):
     return total / (len(tokens) - 1)
 
 
+@wrong(checks.whole_split, "slides by one token")
 def slid_by_one(model, tokens):
     n = min(model.config.context_length, len(tokens) - 1)
     pairs = [*zip(tokens[:-1].unfold(0, n, 1), tokens[1:].unfold(0, n, 1), strict=True)]
@@ -511,6 +550,7 @@ def slid_by_one(model, tokens):
         return sum(loss.item() for loss in losses(model, pairs)) / len(pairs)
 
 
+@wrong(checks.whole_split, "the windows lie side by side")
 def each_after_a_full_window(model, tokens):
     n = model.config.context_length
     total = 0
@@ -521,6 +561,7 @@ def each_after_a_full_window(model, tokens):
     return total / (len(tokens) - 1)
 
 
+@wrong(checks.adamw, "v only grows")
 def never_forgetting(p, gradients, rate, decay):
     m, v = torch.zeros_like(p), torch.zeros_like(p)
     for t, g in enumerate(gradients, 1):
@@ -568,9 +609,7 @@ RIGHT = [
     (checks.whole_split, padded),
 ]
 WRONG = [
-    (checks.adamw, never_forgetting, "v only grows"),
-    (checks.whole_split, slid_by_one, "slides by one token"),
-    (checks.whole_split, each_after_a_full_window, "the windows lie side by side"),
+    *wrong,
     (
         checks.best,
         lambda *case: loop(*case, clones, clip=each_clipped_by_itself),
@@ -581,10 +620,6 @@ WRONG = [
         lambda *case: loop(*case, clones, clip=by_its_l1_norm),
         r"at the list\[0\] it gives",
     ),
-    (checks.best, cleared_too_late, "the steps find no gradients: they are cleared"),
-    (checks.best, of_a_copy, "the steps find no gradients: .* of a copy"),
-    (checks.best, better_than_at_first, "at the first weight.* it gives"),
-    (checks.best, one_step_more, "at the number of steps it gives 7, wanted 6"),
     *(
         (checks.whole_split, after(change), f"^whole_split: the answer leaves {words}")
         for change, words in (
@@ -597,7 +632,6 @@ WRONG = [
             (lambda m: torch.set_default_dtype(torch.double), "another default dtype"),
         )
     ),
-    (checks.whole_split, without_a_rest, "n_tokens = 3: it gives nan, wanted"),
     (checks.whole_split, lambda m, t: right_split(m, t).exp(), "it gives"),
     (checks.whole_split, lambda m, t: right_split(m, t)[None], "the shape is"),
     (checks.clip, lambda gs, c: right_clip(gs, c)[0], "the shape is"),
@@ -638,30 +672,17 @@ WRONG = [
     (checks.adamw, lambda *case: adamw_like(*case, sign=1), "take it away"),
     (
         checks.whole_split,
-        unbound,
-        "for context_length = 6, .*: it stops with UnboundLocalError: [^:]*$",
-    ),
-    (
-        checks.whole_split,
         lambda m, t: by_weights(m, t) * (len(t) - 1) / len(t),
         "one fewer than tokens",
     ),
-    (checks.best, highest, "the lower the better"),
-    (checks.best, stuck, "call optimizer.step"),
     (checks.clip, lambda gs, c: [g.clone() for g in gs], "nothing is shortened"),
     (checks.adamw, lambda p, gs, rate, decay: right_adamw(p, gs, rate, 0), "is Adam"),
-    (checks.adamw, in_the_gradient, "the decay is in the gradient"),
-    (checks.adamw, decay_after, "of p after the step"),
-    (checks.adamw, from_zero, "t counts from 1"),
-    (checks.adamw, forgetful, "begin at 0 again"),
-    (checks.adamw, stored_corrected, "carry m and v on as they were"),
     (
         checks.adamw,
         lambda p, gs, rate, decay: right_adamw(p, gs, rate, decay / rate),
         "not times the rate",
     ),
     (checks.adamw, lambda p, gs, rate, decay: p.sub_(rate * gs[0]), "its input"),
-    (checks.adamw, adamw_with, "the ε is missing"),
     (
         checks.adamw,
         lambda *case: adamw_with(*case, root=lambda v: v + 1e-8),
@@ -682,12 +703,6 @@ WRONG = [
         lambda *case: adamw_with(*case, first=False, root=with_eps),
         "m is not divided",
     ),
-    (checks.adamw, always_the_first, "1 in every step"),
-    (checks.clip, by_division, "it gives 0/0"),
-    (checks.adamw, first_only, "is `return` in the loop"),
-    (checks.best, leaky_best, "were the best copied"),
-    (checks.best, shallow_best, "were the best copied"),
-    (checks.best, below_the_one_before, "lower than all"),
     (
         checks.best,
         lambda *case: loop(*case, keep=clones, clear=False),
@@ -712,11 +727,7 @@ WRONG = [
         ),
         r"Sequential\(.*batches = .*: at the list\[0\] it gives \d",
     ),
-    (checks.best, by_the_loss, "let judge choose"),
-    (checks.best, judged_before, "it comes after"),
-    (checks.best, by_another_name, "were the best copied"),
     (checks.best, lambda *case: min(right_best(*case)), r"at the list it gives \d"),
-    (checks.best, no_return, "nothing is returned"),
     (checks.clip, only_over(lambda gs, c: 1 / norm_of(gs)), "whatever the limit"),
     (
         checks.clip,
@@ -725,7 +736,6 @@ WRONG = [
     ),
     (checks.clip, lambda gs, c: [g.clip(-c, c) for g in gs], "changes the direction"),
     (checks.clip, lambda gs, c: [g * c / norm_of(gs) for g in gs], "only shortens"),
-    (checks.clip, in_place_clip, "changes its input"),
     (checks.clip, factor_of(lambda gs: norm_of(gs) ** 2), "the root is missing"),
     (checks.clip, factor_of(lambda gs: sum(g.abs().sum() for g in gs)), "it gives"),
     (checks.clip, factor_of(lambda gs: sum(g.norm() for g in gs)), "3 and 4 make 5"),
@@ -740,18 +750,12 @@ WRONG = [
         lambda m, t: torch.stack(losses(m, windows(m, t))).mean().item(),
         "counts like a full one",
     ),
-    (checks.whole_split, full_windows_only, "after the full windows is left out"),
     (checks.whole_split, lambda m, t: by_weights(m, t, 64), "stops with"),
     (
         checks.whole_split,
         lambda m, t: companion.next_token_loss(m(t[:-1]), t[1:]),
         "stops with",
     ),
-    (checks.whole_split, shifted_inside, "loses its first token"),
-    (checks.whole_split, without_overlap, "the last token of the one before"),
-    (checks.whole_split, unshifted, "the targets are the inputs"),
-    (checks.whole_split, last_aligned, "reaches back"),
-    (checks.whole_split, with_its_graph, "keeps all for a way back"),
     (
         checks.whole_split,
         lambda m, t: with_its_graph(m, t).item(),

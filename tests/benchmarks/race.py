@@ -28,7 +28,7 @@ def attend(engine: str, n: int = 4096) -> tuple[float, float]:
     x = torch.randn(1, n, 256)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.perf_counter()
-    layer(x, mask="causal").sum().backward()
+    layer(x, is_causal=True).sum().backward()
     took = time.perf_counter() - begin
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     return most / (2**20 if platform.system() == "Darwin" else 2**10), took

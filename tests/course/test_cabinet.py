@@ -481,12 +481,21 @@ def test_what_is_no_list_of_tests_is_refused(answer):
         checks.cabinet(lambda: answer)
 
 
-def test_the_site_has_the_chapter_s_table():
-    cells = nbformat.read(
-        ROOT / "notebooks" / "16_nothing_crashes.ipynb", as_version=4
-    ).cells
+def test_the_site_has_the_chapter_s_rows_and_those_that_chapters_name():
+    notebooks = {
+        path.stem: nbformat.read(path, as_version=4).cells
+        for path in (ROOT / "notebooks").glob("*.ipynb")
+    }
+    cells = notebooks["16_nothing_crashes"]
     (table,) = [c.source for c in cells if "| symptom |" in c.source]
     rows = [line for line in table.splitlines() if line.startswith("|")]
     page = (ROOT / "docs" / "symptoms.md").read_text("utf-8")
-    told = [line for line in page.splitlines() if line.startswith("|")]
-    assert [row.replace("../notebooks/", "") for row in told] == rows and len(rows) > 25
+    told = page.replace("../notebooks/", "").splitlines()
+    assert len(rows) == 2 + 12 and [row for row in told if row in rows] == rows
+
+    link = r"\[(?:symptom|the table of symptoms)\]\([^)]*\): \*([^*]+)\*"
+    prose = " ".join(c.source for cells in notebooks.values() for c in cells)
+    named = re.findall(link, prose.replace("\n", " "))
+    assert len(named) > 10
+    for symptom in named:
+        assert f"| {symptom} |" in page, symptom

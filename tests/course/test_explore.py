@@ -28,6 +28,8 @@ from test_files import POSIX, files_of_at_most
 
 import companion as c
 from companion import explore
+from companion.commands import explore as command_line
+from companion.commands.explore import main
 from companion.course import notebook, plots, runs
 from companion.course.explore import (
     OUT,
@@ -35,7 +37,6 @@ from companion.course.explore import (
     check_fits,
     last_pattern,
     load_model,
-    main,
     page,
 )
 from companion.files import check_writable, write_atomically
@@ -469,13 +470,13 @@ def test_a_stopped_command_says_so_and_leaves_what_was_there(
 def test_where_a_training_was_stopped_a_checkpoint_is_named_only_if_it_is_there(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(MODULE, "CACHE", tmp_path)
+    monkeypatch.setattr(command_line, "CACHE", tmp_path)
     checkpoint = tmp_path / "fast.safetensors"
 
     def stopped():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(MODULE, "trained", stopped)
+    monkeypatch.setattr(command_line, "trained", stopped)
     said = "stopped\n"
     for _ in range(2):
         with pytest.raises(SystemExit) as ended:
@@ -508,14 +509,14 @@ def test_a_full_disk_keeps_the_old_page_and_says_so(tmp_path):
     ],
 )
 def test_what_can_t_be_had_is_said_before_a_model_is_trained(options, monkeypatch):
-    monkeypatch.setattr(MODULE, "trained", lambda: pytest.fail("trains"))
+    monkeypatch.setattr(command_line, "trained", lambda: pytest.fail("trains"))
     with pytest.raises(SystemExit, match="^error: "):
         main(options)
 
 
 def test_the_command_shows_the_reader_s_own_model(tmp_path, monkeypatch):
     """The same function decides as in a chapter."""
-    assert MODULE.trained is notebook.trained
+    assert command_line.trained is notebook.trained
     model = c.GPT(c.RECIPES["fast"].config, seeded(7))
     monkeypatch.setattr(runs, "MY_GPT", tmp_path / "my_gpt.safetensors")
     monkeypatch.delenv("DISPLAY", raising=False)

@@ -119,6 +119,8 @@ NAMED = (
     "# Draws how many of the file's numbers each part",
     "# Draws what the three models write",
     "# Draws e's, surprise and the loss on Shakespeare",
+    "# Draws the two heads' work on four cards.",
+    "# Draws which test finds which fault",
 )
 
 

@@ -169,3 +169,29 @@ def test_the_style_has_text_of_twelve_points_or_more():
     sizes = ("font.size", "axes.titlesize", "legend.fontsize")
     assert all(plt.rcParams[name] >= 12 for name in sizes)
     assert not plt.rcParams["axes.spines.top"] and not plt.rcParams["axes.spines.right"]
+
+
+@pytest.mark.parametrize(
+    "losses, words",
+    [
+        ([4.2, 9.0, 3.1], "falls from 4.2 to 3.1 nats"),
+        ([3.1, 0.5, 4.2], "rises from 3.1 to 4.2 nats"),
+        ([4.21, 1.0, 4.19], "is 4.2 nats, as it was at first"),
+        ([4.2], "is 4.2 nats, as it was at first"),
+    ],
+)
+def test_a_curve_is_told_as_it_goes(losses, words):
+    assert plots.in_words(losses) == words
+
+
+def test_a_live_curve_s_words_are_those_of_its_smoothed_line(monkeypatch):
+    told = []
+    monkeypatch.setattr(
+        plots,
+        "display",
+        lambda *_, metadata, **options: told.append(metadata["image/png"]["alt"]),
+    )
+    curve = plots.LiveCurve(n_steps=3, every=1e9)
+    for step, loss in enumerate([2.0, 3.0, 4.0]):
+        curve(step, loss)
+    assert told[-1].startswith("The loss rises from 2.0 to 3.0 nats: step 3 of 3")

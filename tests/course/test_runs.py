@@ -25,6 +25,7 @@ from torch.optim.optimizer import (
 )
 
 from companion import RECIPES, AdamW, Recipe, muon, train_recipe
+from companion.commands import train
 from companion.course import runs
 from companion.training.checkpoints import read_checkpoint
 from companion.training.processes import Process
@@ -203,6 +204,7 @@ def test_a_step_that_a_second_ctrl_c_breaks_off_is_told_with_what_is_kept(
     command, capsys, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(runs, "PATIENCE", 0)
+    monkeypatch.setattr(train, "PATIENCE", 0)
     stops = [
         (1, "stopped: no step is whole, and there is no checkpoint in "),
         (3, "stopped: run it again to go on after step 1, from "),
@@ -226,7 +228,7 @@ def test_a_step_that_a_second_ctrl_c_breaks_off_is_told_with_what_is_kept(
 def test_ctrl_c_while_the_model_is_judged_says_that_the_run_is_whole(
     command, capsys, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(runs, "evaluate", lambda *_: press())
+    monkeypatch.setattr(train, "evaluate", lambda *_: press())
     with pytest.raises(SystemExit) as end:
         command("--device cpu --steps 2")
     assert end.value.code == 130
@@ -351,10 +353,10 @@ def test_a_command_whose_reader_is_gone_ends_without_a_traceback():
 @pytest.fixture
 def command(monkeypatch, tmp_path):
     """The command line, with a small model and a cache of its own."""
-    monkeypatch.setattr(runs, "RECIPES", {"fast": TINY})
-    monkeypatch.setattr(runs, "CACHE", tmp_path)
-    monkeypatch.setattr(runs, "evaluate", lambda model, tokens: 1.25)
-    return lambda words: runs.main(words.split())
+    monkeypatch.setattr(train, "RECIPES", {"fast": TINY})
+    monkeypatch.setattr(train, "CACHE", tmp_path)
+    monkeypatch.setattr(train, "evaluate", lambda model, tokens: 1.25)
+    return lambda words: train.main(words.split())
 
 
 def test_the_command_line_says_what_came_out_and_what_was_there(command, capsys):

@@ -192,19 +192,20 @@ def test_many_heads_are_pytorchs_with_the_opposite_mask(bias, engine):
     prepared = module.to_keys(context), module.to_values(context)
     first = x[:, :1]
     table, wide = causal_mask(T), causal_mask(T, S)
-    for queries, source, mask, keys, forbidden in (
-        (x, None, None, x, None),
-        (x, None, table, x, ~table),
-        (x, None, "causal", x, ~table),
-        (x, context, None, context, None),
-        (x, prepared, wide, context, ~wide),
-        (first, None, "causal", first, None),
-        (first, prepared, None, context, None),
+    causal = {"is_causal": True}
+    for queries, source, hiding, keys, forbidden in (
+        (x, None, {}, x, None),
+        (x, None, {"mask": table}, x, ~table),
+        (x, None, causal, x, ~table),
+        (x, context, {}, context, None),
+        (x, prepared, {"mask": wide}, context, ~wide),
+        (first, None, causal, first, None),
+        (first, prepared, {}, context, None),
     ):
         expected, weights = reference(
             queries, keys, keys, attn_mask=forbidden, average_attn_weights=False
         )
-        out = module(queries, source, mask=mask)
+        out = module(queries, source, **hiding)
         assert_close(out, expected, **rounding(12, expected))
         if engine == "explicit":
             assert_close(patterns.pop(), weights, **rounding(12, weights))
@@ -212,7 +213,7 @@ def test_many_heads_are_pytorchs_with_the_opposite_mask(bias, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_causal_by_name_is_the_causal_mask_of_all_keys_there_are(engine):
+def test_is_causal_is_the_causal_mask_of_all_keys_there_are(engine):
     """In one piece, or in pieces after keys that were stored; of a context too."""
     module = shaken(MultiHeadAttention(12, 3, n_kv_heads=1, engine=engine))
     x, context = random(2, 6, 12), random(2, 6, 12, seed=1)
@@ -228,19 +229,19 @@ def test_causal_by_name_is_the_causal_mask_of_all_keys_there_are(engine):
                 keys.extend(torch.cat(pair, 2) for pair in pairs)
                 return keys
 
-            outs.append(module(piece, mask="causal", store=store))
+            outs.append(module(piece, is_causal=True, store=store))
             older = keys
             seen += piece.shape[1]
 
             # Of a context of as many tokens.
             table = causal_mask(piece.shape[1], seen)
             by_table = module(piece, context[:, :seen], mask=table)
-            by_name = module(piece, context[:, :seen], mask="causal")
-            assert_close(by_name, by_table, **rounding(12, by_table))
+            by_flag = module(piece, context[:, :seen], is_causal=True)
+            assert_close(by_flag, by_table, **rounding(12, by_table))
         whole = module(x, mask=causal_mask(6))
         assert_close(torch.cat(outs, 1), whole, **rounding(12, whole))
     with pytest.raises(ValueError, match="6 queries need as many keys, there are 4"):
-        module(x, context[:, :4], mask="causal")
+        module(x, context[:, :4], is_causal=True)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -249,14 +250,15 @@ def test_what_is_no_mask_is_named_by_every_engine(engine):
     module = MultiHeadAttention(12, 3, engine=engine)
     x = random(2, T, 12)
     for mask, words in (
-        ("padding", "'padding'; the one name is 'causal'"),
-        ("Causal", "'Causal'; the one name is 'causal'"),
-        ("", "''; the one name is 'causal'"),
+        ("causal", "'causal'; it must be bool, True = may attend"),
+        ("", "''; it must be bool, True = may attend"),
         (causal_mask(T).long(), "int64 .* bool, True = may attend"),
         (causal_mask(T).tolist(), "bool, True = may attend"),
     ):
         with pytest.raises(ValueError, match=words):
             module(x, mask=mask)
+    with pytest.raises(ValueError, match="a mask and is_causal"):
+        module(x, mask=causal_mask(T), is_causal=True)
 
 
 def test_a_hook_on_the_pattern_can_switch_attention_off():
@@ -287,10 +289,12 @@ def test_shared_keys_and_values_are_repeated_weights(n_kv_heads, engine):
     for t in (1, T):
         x, bias = random(2, t, 16, seed=1), random(2, 4, t, S, seed=3)
         calls = [(context, m) for m in (None, padding, padding[0, 0], bias[0], bias)]
-        for source, mask in [*calls, (None, "causal")]:
+        for source, mask in calls:
             expected = many(x, source, mask=mask)
             out = few(x, source, mask=mask)
             assert_close(out, expected, **rounding(16, expected))
+        expected = many(x, is_causal=True)
+        assert_close(few(x, is_causal=True), expected, **rounding(16, expected))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -1,6 +1,7 @@
 """Blocks against PyTorch's modules; `test_gpt` has Llama's, gated, without bias."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -75,7 +76,7 @@ def new_block(block_class=Block, cross=False, **options) -> Block:
         block_class(
             MultiHeadAttention(12, 3),
             FeedForward(12, 20, "relu"),
-            tuple(LayerNorm(12) for _ in range(3 if cross else 2)),
+            partial(LayerNorm, 12),
             cross_attention=MultiHeadAttention(12, 3) if cross else None,
             **options,
         )
@@ -172,15 +173,21 @@ def test_dropout_falls_on_every_branch_in_training_alone(name, cross):
     assert_close(block.eval()(x, context), without_dropout(x, context))
 
 
-def test_every_branch_has_a_norm_in_their_order():
+def test_every_branch_has_a_norm_of_its_own():
     attention, layer = MultiHeadAttention(12, 3), FeedForward(12)
-    three = tuple(LayerNorm(12) for _ in range(3))
-    block = Block(attention, layer, three, cross_attention=attention)
-    assert block.attention_norm is three[0]
-    assert block.cross_attention_norm is three[1]
-    assert block.feed_forward_norm is three[2]
+    new_norm = partial(LayerNorm, 12)
+    for block, n_branches in (
+        (Block(attention, layer, new_norm), 2),
+        (Block(attention, layer, new_norm, cross_attention=attention), 3),
+    ):
+        norms = [part for part in block.modules() if isinstance(part, LayerNorm)]
+        assert len({*norms}) == len(norms) == n_branches
+
+
+def test_what_a_block_cannot_be_or_do_is_refused():
+    reading = new_block(cross=True)
     for words, call in (
-        ("3 norms for 2 branches", lambda: Block(attention, layer, three)),
+        ("reads a context needs one", lambda: reading(random(2, 5, 12))),
         ("d_hidden is 0; it must be 1 or more", lambda: FeedForward(6, 0)),
         ("'swish'.*'gelu'", lambda: GatedFeedForward(6, activation="swish")),
     ):

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import companion as c
-from companion import PreallocatedCache, RaggedCache, SlidingWindowCache
+from companion import PreallocatedCache, RaggedCache, SinkCache, SlidingWindowCache
 from companion.model.attention import ENGINES
 from companion.model.positions import POSITIONS, ALiBi, Place, RelativeBias
 
@@ -161,7 +161,7 @@ def test_a_sliding_window_is_the_model_that_sees_only_the_window_and_the_sinks(
     if masked:
         mask = torch.rand(mask.shape, generator=seeded(seed)) < 0.7
 
-    cache = SlidingWindowCache(window, n_sinks)
+    cache = SinkCache(window, n_sinks) if n_sinks else SlidingWindowCache(window)
     pieces = []
     bounds = [0, *sorted(cut for cut in cuts if cut < n), n]
     for start, end in zip(bounds, bounds[1:], strict=False):
@@ -186,7 +186,7 @@ def test_no_distance_in_a_window_with_sinks_grows_with_the_text(positions):
     last_logits = []
     for n in (0, 1, 40, 700):
         text = torch.cat([sinks, some_tokens(2, n, seed=2), ending], 1)
-        cache = SlidingWindowCache(4, 3)
+        cache = SinkCache(4, 3)
         for piece in text.split(50, 1):
             logits = gpt(piece, cache, last=-1)
         last_logits.append(logits)
@@ -331,7 +331,7 @@ class FailsAt(TorchDispatchMode):
 def test_a_reorder_that_fails_somewhere_has_changed_nothing(name):
     gpt = model()
     tokens = some_tokens(3, 9)
-    make = CACHES.get(name, lambda n, b: SlidingWindowCache(2, 2))
+    make = CACHES.get(name, lambda n, b: SinkCache(2, 2))
     straight, broken = make(N, 3), make(N, 3)
     for cache in (straight, broken):
         gpt(tokens[:, :6], cache)
@@ -419,7 +419,7 @@ MODES = (torch.inference_mode, torch.no_grad, torch.enable_grad)
 def test_a_cache_that_was_filled_in_one_mode_goes_on_in_another(name):
     gpt = model()
     pieces = some_tokens(2, 9).split((5, 1, 3), 1)
-    make = CACHES.get(name, lambda n, b: SlidingWindowCache(2, 2))
+    make = CACHES.get(name, lambda n, b: SinkCache(2, 2))
     rows = torch.tensor([1, 0])
     straight = make(N, 2)
     with torch.no_grad():
@@ -506,7 +506,8 @@ def test_what_no_cache_can_be_or_take_is_refused():
         (lambda: c.Int8Cache(2.5), "capacity is 2.5"),
         (lambda: RaggedCache(4, 0), "n_streams is 0"),
         (lambda: SlidingWindowCache(0), "window is 0"),
-        (lambda: SlidingWindowCache(3, -1), "n_sinks is -1"),
+        (lambda: SinkCache(0, 1), "window is 0"),
+        (lambda: SinkCache(3, 0), "n_sinks is 0"),
         (lambda: c.quantize(torch.tensor([1, 2])), "int64 .* must be floats"),
     ]
     for call, words in calls:
@@ -523,8 +524,10 @@ def test_a_mask_can_only_forbid_more_than_a_place_does():
         end = n_seen + n_new
         allowed = torch.ones(n_new, end).tril(n_seen).bool()
         extra = torch.rand(n_new, end, generator=seeded()) < 0.5
-        assert torch.equal(cache.place(n_new, mask=extra).mask, allowed & extra)
-        assert torch.equal(cache.place(n_new, causal=False, mask=extra).mask, extra)
+        place = cache.place(n_new, mask=extra)
+        assert torch.equal(place.mask, allowed & extra) and not place.is_causal
+        place = cache.place(n_new, causal=False, mask=extra)
+        assert torch.equal(place.mask, extra) and not place.is_causal
 
 
 @pytest.mark.parametrize("name", CACHES)

@@ -59,7 +59,8 @@ def test_with_rotary_positions_and_a_cache_it_is_twelve():
 CACHES = {
     "concatenating": lambda n_streams: c.ConcatenatingCache(),
     "preallocated": lambda n_streams: c.PreallocatedCache(16),
-    "window": lambda n_streams: c.SlidingWindowCache(4, 2),
+    "window": lambda n_streams: c.SlidingWindowCache(4),
+    "sinks": lambda n_streams: c.SinkCache(4, 2),
     "int8": lambda n_streams: c.Int8Cache(16),
     "ragged": lambda n_streams: c.RaggedCache(16, n_streams),
 }

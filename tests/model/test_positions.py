@@ -224,10 +224,6 @@ def test_what_no_scheme_can_use_is_named():
         (lambda: rotate(torch.ones(1, 1, 4, 7), torch.arange(4)), "7 features"),
         (lambda: rotary(torch.arange(4), 8, base=0), "base is 0; .* above 0"),
         (lambda: alibi(2, 5, 4), "5 queries need as many keys, there are 4"),
-        (
-            lambda: Place(QUERIES, KEYS, "padding").masked(torch.zeros(2, 3, 7)),
-            "'padding'",
-        ),
         (lambda: relative_buckets(torch.arange(3), 1), "n_buckets is 1; .* 2"),
         (lambda: relative_buckets(torch.arange(3), 3, causal=False), ".* 4 or more"),
         (lambda: relative_buckets(torch.arange(3), 8, 4), "max_distance is 4; .* 5"),

@@ -20,6 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 ROOT = Path(__file__).parents[2]
 COURSE = ROOT / "build" / "course"
 CONFIG = ROOT / "docs" / "nbgrader_config.py"
+GRADING = ROOT / "docs" / "grading"  # what the settings call
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 BEGIN, END = "    ### BEGIN SOLUTION", "    ### END SOLUTION"
 CAPSTONE = "16_nothing_crashes"
@@ -217,14 +218,27 @@ def copy(source: Path, path: Path) -> bool:
     return path.read_bytes() == source.read_bytes()
 
 
+def copy_folder(source: Path, folder: Path) -> bool:
+    """Copy a folder of modules if there is none. Returns False where it is another."""
+    if not folder.exists():
+        shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    here, there = (
+        {path.name: path.read_bytes() for path in place.glob("*.py")}
+        for place in (source, folder)
+    )
+    return here == there
+
+
 def write_course(folder: Path, bank: bool = False) -> list[Path]:
-    """Write the sources anew, the settings and the tutor's pages if there are none.
+    """Write the sources anew; settings, grading and tutor's pages if there are none.
 
     What was edited stays as it is; returned are the files that do. nbgrader hands out
     what lies beside a notebook with it.
     """
     settings = folder / CONFIG.name
     kept = [] if copy(CONFIG, settings) else [settings]
+    if not copy_folder(GRADING, folder / GRADING.name):
+        kept.append(folder / GRADING.name)
     for path in NOTEBOOKS:
         source = folder / "source" / path.stem
         if not write(assignment(path, bank), source / path.name):

@@ -28,7 +28,17 @@ from assignment import (
     write_course,
 )
 from bank import BANK, questions
-from hand_ins import NAME, HandIn, answered, facts, hand_ins, named, read, solved
+from hand_ins import (
+    NAME,
+    HandIn,
+    answered,
+    endless,
+    facts,
+    hand_ins,
+    named,
+    read,
+    solved,
+)
 from nbgrader.apps import NbGraderApp
 from nbgrader.apps.api import NbGraderAPI
 
@@ -195,6 +205,23 @@ def grade_by_hand(autograde: str, feedback: str, export: str) -> None:
     print(BY_HAND, "is graded", flush=True)
 
 
+def grade_what_hangs(autograde: str, feedback: str, export: str) -> None:
+    """Answers that never end cost their own points, and one limit each."""
+    hand_in = endless()
+    hand_in.write(Path("submitted", "hangs", BY_HAND))
+    log = shell(f"{autograde} --student=hangs --Execute.timeout=15")
+    assert said(log, "hangs", BY_HAND) == hand_in.notes, log
+    shell(feedback)
+    shell(export)
+    row = rows()["hangs", BY_HAND]
+    assert row["score"] == str(float(hand_in.points)), row
+    assert row["note"] == "; ".join(hand_in.notes), row
+    hold_against_the_page("hangs", BY_HAND, hand_in)
+    verdict = "✗ n_keys: it takes too long"
+    assert verdict in page_of("hangs", BY_HAND)
+    print("what hangs is graded", flush=True)
+
+
 def hand_in_again(autograde: str, feedback: str, export: str) -> None:
     """The same commands, once more: of all that has changed, and of nothing else."""
     better = HandIn({NAME: solved()})
@@ -263,6 +290,7 @@ def main() -> None:
     api = NbGraderAPI(config=app.config, log_level="WARN")
     hand_out_and_in(api, generate)
     grade_by_hand(autograde, feedback, export)
+    grade_what_hangs(autograde, feedback, export)
     grade(api)
     shell(export)
     students = hand_ins()

@@ -28,8 +28,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.testing import assert_close
 
 import companion as c
-from companion.course import chat
-from companion.course.chat import Talk
+from companion.commands import chat
+from companion.commands.chat import Talk
 from companion.decoding import sampling, serving
 from companion.model import cache, serving_caches
 from companion.model import gpt as gpt_module
@@ -91,7 +91,8 @@ def new_cache(draw: random.Random, capacity: int, n_streams: int) -> c.Cache:
         c.ConcatenatingCache,
         lambda: c.PreallocatedCache(capacity),
         lambda: c.RaggedCache(capacity, n_streams),
-        lambda: c.SlidingWindowCache(capacity, draw.randint(0, 3)),
+        lambda: c.SlidingWindowCache(capacity),
+        lambda: c.SinkCache(capacity, draw.randint(1, 3)),
     )
     return draw.choice(kinds)()
 
@@ -131,11 +132,15 @@ def a_failed_pass_changes_no_cache(draw: random.Random) -> None:
     gpt = model(draw)
     n, n_streams = draw.randint(1, gpt.config.context_length), draw.randint(1, 3)
     text, window = tokens(draw, gpt, n_streams, n), draw.randint(1, n)
-    n_sinks, kind = draw.randint(0, 2), draw.choice(["int8", "window", "ragged"])
+    n_sinks, kind = (
+        draw.randint(1, 2),
+        draw.choice(["int8", "window", "sinks", "ragged"]),
+    )
     straight, broken = (
         {
             "int8": c.Int8Cache(n),
-            "window": c.SlidingWindowCache(window, n_sinks),
+            "window": c.SlidingWindowCache(window),
+            "sinks": c.SinkCache(window, n_sinks),
             "ragged": c.RaggedCache(n, n_streams),
         }[kind]
         for _ in range(2)

@@ -186,6 +186,22 @@ def all_crash():
     return notebook
 
 
+def hangs():
+    """Two answers and one of the homework never end; one can't be interrupted."""
+    notebook = solved(PAD, GRADIENT)
+    cells = named(notebook)
+    forever = "while True:\n        int(1)"
+    deaf = "import signal\n    signal.signal(signal.SIGINT, signal.SIG_IGN)\n    "
+    for name, line in {
+        ONE: forever,
+        WINDOW: deaf + forever,
+        HOMEWORK[0]: forever,
+    }.items():
+        stub = cells[name].source
+        cells[name].source = stub.replace("raise NotImplementedError", line)
+    return notebook
+
+
 def asks():
     """`input()` stands above an answer, in its cell, and in a cell of its own."""
     notebook = with_source(ONE, lambda x: f"width = input()\n\n{x}")
@@ -231,8 +247,15 @@ def tells():
     return notebook
 
 
+def endless() -> HandIn:
+    """One that is graded with a smaller limit."""
+    names = ONE, WINDOW, HOMEWORK[0]
+    notes = [f"check-{name} takes too long" for name in names]
+    return HandIn({NAME: hangs()}, 2, notes)
+
+
 def hand_ins() -> dict[str, HandIn]:
-    """All, by their students' names."""
+    """All others, by their students' names."""
     copied = solved()
     more = {"notes.txt": b"mine", ".ipynb_checkpoints/copy.ipynb": b"{}"}
     missing = [f"the cell {name} is missing" for name in EVERY]

@@ -3,7 +3,10 @@
 Another processor adds in another order, and has other kernels. For each setting all
 tests and notebooks are run, or those named, and each comparison is printed whose
 difference came within a factor of 3 of what is tolerated: it is the next one that
-fails. Returns 1 where something failed or came near. Nothing is written.
+fails. Returns 1 where something failed or came near. Nothing is written. The settings,
+each of which all paths are run under:
+
+{settings}
 """
 
 import argparse
@@ -16,15 +19,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TOOLS = Path(__file__).parent
+# What each stands for, and what its environment says; elsewhere.py has the machines.
 SETTINGS = {
-    "own": {},
-    "default": {"ATEN_CPU_CAPABILITY": "default"},  # as a processor without AVX2
-    "avx2": {"ATEN_CPU_CAPABILITY": "avx2"},
-    "onednn": {"ONEDNN_MAX_CPU_ISA": "SSE41"},
-    "mkl": {"MKL_CBWR": "COMPATIBLE"},
-    "threads": {"OMP_NUM_THREADS": "2"},
-    "plain": {"MACHINE": "plain"},  # elsewhere.py has these two
-    "gpu": {"MACHINE": "gpu"},
+    "own": ("this processor's own kernels, one thread", {}),
+    "default": ("PyTorch's without AVX2", {"ATEN_CPU_CAPABILITY": "default"}),
+    "avx2": ("PyTorch's with AVX2 alone", {"ATEN_CPU_CAPABILITY": "avx2"}),
+    "onednn": ("oneDNN's for SSE4.1", {"ONEDNN_MAX_CPU_ISA": "SSE41"}),
+    "mkl": ("MKL's that are alike everywhere", {"MKL_CBWR": "COMPATIBLE"}),
+    "threads": ("two threads in one process", {"OMP_NUM_THREADS": "2"}),
+    "plain": ("answers as a Mac: no 4-bit kernel, no oneDNN", {"MACHINE": "plain"}),
+    "gpu": ("answers as with a GPU: what goes there fails", {"MACHINE": "gpu"}),
 }
 WATCH = "import close_calls\nclose_calls.watch()\ndel close_calls\n"
 NBVAL = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout=1800")
@@ -62,7 +66,11 @@ def nearest(calls: Path) -> list[str]:
 
 def main() -> int:
     """All settings and all paths, or those given; 1 where one failed or came near."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    settings = "\n".join(f"  {name:8} {words}" for name, (words, _) in SETTINGS.items())
+    parser = argparse.ArgumentParser(
+        description=__doc__.format(settings=settings),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("-s", "--setting", action="append", choices=SETTINGS)
     parser.add_argument("-n", type=int, default=1, help="how many processes")
     parser.add_argument("paths", nargs="*", default=["tests", "notebooks"])
@@ -77,15 +85,19 @@ def main() -> int:
         else:
             tests.append(str(path))
 
+    chosen = options.setting or [*SETTINGS]
+    names = [*tests, *(path.name for path in notebooks)]
+    print(f"{', '.join(chosen)}: each runs {', '.join(names)}", flush=True)
     n_bad = 0
-    for setting in options.setting or SETTINGS:
-        print(f"{setting} {SETTINGS[setting]}", flush=True)
+    for setting in chosen:
+        words, says = SETTINGS[setting]
+        print(f"{setting}: {words} {says or ''}", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             calls = Path(folder) / "calls"
             startup = Path(folder) / "profile_default" / "startup"
             startup.mkdir(parents=True)
             (startup / "00-watch.py").write_text(WATCH, encoding="utf-8")
-            environment = {"OMP_NUM_THREADS": "1"} | os.environ | SETTINGS[setting]
+            environment = {"OMP_NUM_THREADS": "1"} | os.environ | says
             paths = [str(ROOT), str(TOOLS), os.environ.get("PYTHONPATH", "")]
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
             environment["CLOSE_CALLS"] = str(calls)
@@ -93,7 +105,7 @@ def main() -> int:
             bad = []
             if tests:
                 # Two threads are for one process: several would wait for each other.
-                n = 1 if "OMP_NUM_THREADS" in SETTINGS[setting] else options.n
+                n = 1 if "OMP_NUM_THREADS" in says else options.n
                 processes = ["-n", str(n), "--dist", "worksteal"] if n > 1 else []
                 bad += run(["-p", "close_calls", *processes, *tests], environment)
             for path in notebooks:

@@ -86,12 +86,27 @@ def narrow(page) -> list[str]:
     return [f"{wide} pixels wider than a screen of {PHONE['width']}"] * (wide > 0)
 
 
+PRINT = """() => {
+    const theme = () => document.documentElement.dataset.theme;
+    dispatchEvent(new Event("beforeprint"));
+    const printed = theme();
+    dispatchEvent(new Event("afterprint"));
+    return [printed, theme()];
+}"""
+
+
+def prints(page, scheme) -> list[str]:
+    """Paper is white; afterwards the screen is as it was."""
+    found = page.evaluate(PRINT)
+    return [f"printed, and then: {found}"] * (found != ["light", scheme])
+
+
 def read_page(page, name, scheme) -> tuple[dict, list[str]]:
     """An open page's facts, and what is wrong with it; in dark only what differs."""
     page.evaluate(READY)
     facts = page.evaluate(FACTS)
     rules = ["color-contrast"] if scheme == "dark" else None
-    wrong = differs(facts, {"theme": scheme})
+    wrong = differs(facts, {"theme": scheme}) + prints(page, scheme)
     if stands_alone(name):
         wrong += accessible(page, rules, code=name in WITH_CODE)
     if scheme == "light":

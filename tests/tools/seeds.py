@@ -10,6 +10,8 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -21,11 +23,29 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 SEED = re.compile(r"(setup\(seed=|manual_seed\()(\d+)")
 
 
-def failures(path: Path, shift: int) -> list[str]:
-    """The first lines of the cells that raise where every seed is `shift` larger."""
+def shifted(path: Path, shift: int) -> nbformat.NotebookNode:
+    """A chapter in which every seed is `shift` larger."""
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         cell.source = SEED.sub(lambda s: f"{s[1]}{int(s[2]) + shift}", cell.source)
+    return notebook
+
+
+@contextmanager
+def cache_of_its_own() -> Iterator[None]:
+    """Within, chapters keep what they keep in a folder that goes with them."""
+    with tempfile.TemporaryDirectory() as folder:
+        for artifact in ARTIFACTS:
+            there = Path(folder) / artifact.path.relative_to(CACHE)
+            there.parent.mkdir(parents=True, exist_ok=True)
+            there.write_bytes(artifact.path.read_bytes())
+        os.environ["COMPANION_CACHE"] = folder
+        yield
+
+
+def failures(path: Path, shift: int) -> list[str]:
+    """The first lines of the cells that raise where every seed is `shift` larger."""
+    notebook = shifted(path, shift)
     client(notebook, allow_errors=True).execute(cwd=str(path.parent))
     found = []
     for cell in notebook.cells:
@@ -49,12 +69,7 @@ def main() -> int:
         for path in sorted(NOTEBOOKS.glob("*.ipynb"))
         if not options.chapters or path.name.startswith(tuple(options.chapters))
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        for artifact in ARTIFACTS:
-            there = Path(folder) / artifact.path.relative_to(CACHE)
-            there.parent.mkdir(parents=True, exist_ok=True)
-            there.write_bytes(artifact.path.read_bytes())
-        os.environ["COMPANION_CACHE"] = folder
+    with cache_of_its_own():
         for shift in range(100, 100 * options.n + 1, 100):
             for path in paths:
                 begin = time.monotonic()

@@ -29,7 +29,8 @@ class Variant:
     seed: int = 0
     steps: int = 40
     batch: int = 8
-    rank: int = 8
+    rank: int = 8  # 0: no adapters, all weights learn
+    alpha: float = 16
     rate: float = 2e-3
     examples: int = 0  # how many different ones there are; 0: all are new
     shuffled: bool = False  # each question has another's answer
@@ -89,9 +90,10 @@ def run(variant: Variant) -> dict:
     if variant.random_base:
         drawn = torch.Generator().manual_seed(variant.seed)
         model = companion.GPT(model.config, drawn)
-    add_adapters(
-        model, variant.names.split(), variant.rank, 2 * variant.rank, generator
-    )
+    model.requires_grad_(True)
+    if variant.rank:
+        names = variant.names.split()
+        add_adapters(model, names, variant.rank, variant.alpha, generator)
     learning = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(learning, lr=variant.rate, weight_decay=0)
 

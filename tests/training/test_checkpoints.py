@@ -527,7 +527,7 @@ def sharded(seed):
 
 
 def share(folder: Path):
-    process = Process.this("cpu")
+    process = Process.current("cpu")
     with process.joined():
         saved = sharded(0)
         loaded = sharded(1)

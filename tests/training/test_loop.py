@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from common import EXACT, random, rounding, seeded
+from tiny import T, random_tokens, tiny_gpt
 from torch import nn
 from torch.testing import assert_close
 
@@ -29,19 +30,7 @@ from companion.pretrained.quantized import PackedLinear, prepack
 from companion.training import loop
 from companion.training.loop import clip_gradients, read_finite
 
-T = 5  # the context
 EPSILON = torch.finfo(torch.float32).eps
-
-
-def random_tokens(*shape, seed=0):
-    return torch.randint(13, shape, generator=seeded(seed))
-
-
-def tiny_gpt(dropout: float = 0.0) -> GPT:
-    config = GPTConfig(
-        d_vocab=13, context_length=T, d_model=8, n_heads=2, n_layers=1, dropout=dropout
-    )
-    return GPT(config, seeded())
 
 
 def tiny_gpt_and_batch() -> tuple[GPT, tuple[torch.Tensor, torch.Tensor]]:

@@ -7,14 +7,13 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from common import EXACT, random, random_tokens, rounding, seeded
+from common import EXACT, random, rounding
+from tiny import T, random_tokens, tiny_gpt
 from torch import nn
 from torch.testing import assert_close
 
 from companion import (
-    GPT,
     AdamW,
-    GPTConfig,
     Muon,
     muon,
     noam,
@@ -23,13 +22,6 @@ from companion import (
     warmup_cosine,
     warmup_linear,
 )
-
-T = 5  # the context
-
-
-def tiny_gpt() -> GPT:
-    config = GPTConfig(d_vocab=13, context_length=T, d_model=8, n_heads=2, n_layers=1)
-    return GPT(config, seeded())
 
 
 def test_adamw_is_pytorchs_over_200_steps_with_two_groups_and_a_schedule():
@@ -71,7 +63,7 @@ def test_a_saved_adamw_goes_on_where_it_stopped():
         if saved:
             model.load_state_dict(saved[0])
             optimizer.load_state_dict(saved[1])
-        batch = (random_tokens(2, T, d_vocab=13), random_tokens(2, T, d_vocab=13))
+        batch = (random_tokens(2, T), random_tokens(2, T))
         train(model, optimizer, [batch] * n_steps)
         return model.state_dict(), optimizer.state_dict()
 

@@ -45,7 +45,7 @@ from companion.training.processes import Process, shard
 
 def run_demo():
     """Each part beside one process; one head of four is left to each."""
-    process = Process.this("cpu")
+    process = Process.current("cpu")
     with process.joined():
         assert parallel_demo.check(process.rank, process.world) == 1
 
@@ -56,8 +56,8 @@ def test_every_part_follows_one_process():
 
 
 def fall_silent():
-    process = Process.this("cpu")
-    with process.joined(10):
+    process = Process.current("cpu")
+    with process.joined(2):
         assert ring_all_reduce(torch.arange(3)).tolist() == [0, 2, 4]
         if process.rank == 1:
             time.sleep(600)
@@ -372,7 +372,7 @@ def check_sharded_adapters(rank: int, folder: Path):
 
 
 def take_part(folder: Path):
-    process = Process.this("cpu")
+    process = Process.current("cpu")
     with process.joined():
         check_cut_models(process.rank)
         check_averages(process.rank)

@@ -100,12 +100,17 @@ def test_what_was_drawn_has_the_probabilities_that_a_pass_of_its_own_gives():
     """Also with a temperature and a cut, for prompts of many lengths."""
     model = small()
 
-    def shape(logits):
+    def process_logits(logits):
         return companion.top_p(companion.temperature(logits, 0.7), 0.8)
 
     prompts = [random_tokens(n, d_vocab=4, seed=n) for n in (1, 4, 2)]
     rollouts = reward.roll_out(
-        model, prompts, n_answers=5, n_new=6, shape=shape, generator=seeded()
+        model,
+        prompts,
+        n_answers=5,
+        n_new=6,
+        process_logits=process_logits,
+        generator=seeded(),
     )
     assert [len(prompt) for prompt in rollouts.prompts] == [1] * 5 + [4] * 5 + [2] * 5
     assert rollouts.answers.shape == (15, 6) and rollouts.written.all()
@@ -113,13 +118,13 @@ def test_what_was_drawn_has_the_probabilities_that_a_pass_of_its_own_gives():
     with torch.no_grad():
         for i, prompt in enumerate(rollouts.prompts):
             text = torch.cat([prompt, rollouts.answers[i]])
-            logits = shape(model(text[None]))[0, len(prompt) - 1 : -1]
+            logits = process_logits(model(text[None]))[0, len(prompt) - 1 : -1]
             tokens = rollouts.answers[i][:, None]
             each = logits.log_softmax(-1).gather(1, tokens)[:, 0]
             torch.testing.assert_close(rollouts.log_probabilities[i], each)
 
         logits = reward.answer_logits(model, rollouts.prompts, rollouts.answers)
-        each = reward.chosen(shape(logits), rollouts.answers)
+        each = reward.chosen(process_logits(logits), rollouts.answers)
     torch.testing.assert_close(each, rollouts.log_probabilities)
     assert each.isfinite().all()
 

@@ -183,78 +183,90 @@ def in_place() -> Exercise:
 def place() -> Exercise:
     """`answer(n_kept, n_new, width)`: positions (t) and mask (t s) of new tokens."""
 
-    def in_window(before: Tensor, width: int, n_kept: int) -> Tensor:
-        """Whether a key is seen that stands so far `before` its query, both (t s)."""
-        return (before >= 0) & (before < width)
+    def in_window(queries: Tensor, keys: Tensor, width: int) -> Tensor:
+        """Who sees whom (t s), from the positions of queries (t 1) and keys (s)."""
+        return (keys <= queries) & (queries - keys < width)
 
     def right(
         n_kept: int,
         n_new: int,
         width: int,
         seen: Callable = in_window,
-        given: Callable = lambda positions, mask, n_kept: (positions, mask),
+        given: Callable = lambda positions, mask: (positions, mask),
     ) -> tuple[Tensor, Tensor]:
         positions = n_kept + torch.arange(n_new)
-        before = positions[:, None] - torch.arange(n_kept + n_new)
-        return given(positions, seen(before, width, n_kept), n_kept)
+        keys = torch.arange(n_kept + n_new)
+        return given(positions, seen(positions[:, None], keys, width))
 
+    # The first query's position, queries[0], is n_kept.
     mistakes = {
         # The positions.
         "the first new position is n_kept, not 0": partial(
-            right, given=lambda positions, mask, n_kept: (positions - n_kept, mask)
+            right, given=lambda positions, mask: (positions - positions[0], mask)
         ),
         "the first new position is n_kept: they count from 0": partial(
-            right, given=lambda positions, mask, n_kept: (positions + 1, mask)
+            right, given=lambda positions, mask: (positions + 1, mask)
         ),
         # The triangle and the window.
         "the triangle is not moved: n_kept come before": partial(
             right,
-            seen=lambda before, width, n_kept: in_window(before - n_kept, width, 0),
+            seen=lambda queries, keys, width: in_window(
+                queries - queries[0], keys, width
+            ),
         ),
         "the window is not moved, only the triangle is": partial(
             right,
-            seen=lambda before, width, n_kept: (
-                (before >= 0) & (before - n_kept < width)
+            seen=lambda queries, keys, width: (
+                (keys <= queries) & (queries - queries[0] - keys < width)
             ),
         ),
         "a new token sees those after it": partial(
-            right, seen=lambda before, width, n_kept: before < width
+            right, seen=lambda queries, keys, width: queries - keys < width
         ),
         "there is no window: a token sees `width` keys at most": partial(
-            right, seen=lambda before, width, n_kept: before >= 0
+            right, seen=lambda queries, keys, width: keys <= queries
         ),
         "a new token sees itself, and the new ones before it": partial(
             right,
-            given=lambda positions, mask, n_kept: (
-                positions,
-                mask & (torch.arange(mask.shape[1]) < n_kept),
+            seen=lambda queries, keys, width: (
+                in_window(queries, keys, width) & (keys < queries[0])
             ),
         ),
         "one too many: the token itself is among the `width`": partial(
-            right, seen=lambda before, width, n_kept: in_window(before, width + 1, 0)
+            right, seen=lambda queries, keys, width: in_window(queries, keys, width + 1)
         ),
         "one too few: with itself a token sees `width`": partial(
-            right, seen=lambda before, width, n_kept: in_window(before, width - 1, 0)
+            right, seen=lambda queries, keys, width: in_window(queries, keys, width - 1)
         ),
         "a token does not see itself": partial(
-            right, seen=lambda before, width, n_kept: (before > 0) & (before < width)
+            right,
+            seen=lambda queries, keys, width: (
+                (keys < queries) & (queries - keys < width)
+            ),
         ),
         # The form of the mask.
         "a square mask: kept keys have columns": partial(
-            right, given=lambda positions, mask, n_kept: (positions, mask[:, n_kept:])
+            right, given=lambda positions, mask: (positions, mask[:, -len(mask) :])
         ),
         "True means may see, not hidden": partial(
-            right, given=lambda positions, mask, n_kept: (positions, ~mask)
+            right, given=lambda positions, mask: (positions, ~mask)
         ),
         "rows are new tokens, columns are keys": partial(
-            right, given=lambda positions, mask, n_kept: (positions, mask.mT)
+            right, given=lambda positions, mask: (positions, mask.mT)
         ),
         "one window for all: each token needs its own": partial(
-            right, given=lambda positions, mask, n_kept: (positions, mask & mask[-1])
+            right, given=lambda positions, mask: (positions, mask & mask[-1])
         ),
     }
 
-    cases = [(5, 3, 4), (0, 4, 2), (2, 5, 3), (6, 1, 3), (3, 2, 9)]
+    cases = [
+        # n_kept, n_new, width
+        (5, 3, 4),
+        (0, 4, 2),  # the text begins
+        (2, 5, 3),
+        (6, 1, 3),  # one token
+        (3, 2, 9),  # the window is wider than the text
+    ]
     praise = "n_kept moves both"
     return Exercise(right, cases, mistakes, praise)
 

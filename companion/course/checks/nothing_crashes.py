@@ -194,10 +194,6 @@ def goes_on() -> Exercise:
     def all_pass(machine: Machine) -> bool:
         return True
 
-    def at_once(machine: Machine) -> bool:
-        run = in_one_piece(machine, 1)
-        return equal(run, machine.resume(machine.save(run)))
-
     def more_steps(machine: Machine) -> bool:
         resumed = machine.resume(machine.save(in_one_piece(machine, 1)))
         machine.go_on(resumed, text_of(machine), 2)
@@ -216,8 +212,7 @@ def goes_on() -> Exercise:
 
     wrong_machines = [faults.GeneratorForgotten, OptimizerForgotten, StepForgotten]
     wrong_machines += [WeightsIn16Bits, WeightsInFiveDigits]
-    cases = [(small(Machine),)]
-    cases += [(small(wrong_machine),) for wrong_machine in wrong_machines]
+    cases = [(small(machine, 1),) for machine in (Machine, *wrong_machines)]
     return Exercise(
         right,
         cases,

@@ -22,7 +22,7 @@ def clip() -> Exercise:
     def common_norm(gradients: list[Tensor]) -> Tensor:
         return torch.cat([gradient.flatten() for gradient in gradients]).norm()
 
-    def at_most_1(limit: float, norm: Tensor) -> Tensor:
+    def at_most_1(limit: float, norm: Tensor) -> Tensor | int:
         return min(1, limit / norm)
 
     def right(

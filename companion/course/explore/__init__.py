@@ -4,13 +4,9 @@ The file asks no network for anything. It holds the weights in float16, the forw
 in plain JavaScript (`forward.js`, one page), and the drawing.
 """
 
-import argparse
 import base64
 import json
-import os
 import re
-import sys
-import webbrowser
 import zlib
 from dataclasses import fields, replace
 from html import escape
@@ -20,15 +16,12 @@ from urllib.parse import quote
 import torch
 from torch import Tensor, nn
 
-from ...artifacts import CACHE
-from ...files import check_writable, write_atomically
+from ...files import write_atomically
 from ...model.blocks import LayerNorm, RMSNorm
 from ...model.gpt import GPT, GPTConfig, evaluating
 from ...model.positions import alibi_slopes
-from ...text.shakespeare import tiny_shakespeare
 from ...text.tokenizers import BPETokenizer, CharTokenizer
 from ...training.checkpoints import read_checkpoint
-from ..runs import trained
 
 FOLDER = Path(__file__).parent
 OUT = Path("build/explore.html")
@@ -306,42 +299,3 @@ def load_model(path: Path) -> GPT:
     model = GPT(replace(config, tie_embeddings=config.tie_embeddings and same))
     model.load_state_dict(weights)
     return model.eval()
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Write a model's page, by default your own of chapter 05, and open it."""
-    parser = argparse.ArgumentParser("companion explore", description=main.__doc__)
-    parser.add_argument("--checkpoint", type=Path, help="of a run of `train`")
-    parser.add_argument("--text", default=TEXT, help="to begin with")
-    parser.add_argument("--out", type=Path, default=OUT)
-    options = parser.parse_args(arguments)
-
-    checkpoint = CACHE / "fast.safetensors"
-    try:
-        # What can't be had is found before a training, not after it.
-        tokenizer = CharTokenizer(tiny_shakespeare())
-        check_text(tokenizer, options.text)
-        check_writable(options.out)
-        if options.checkpoint:
-            model = load_model(options.checkpoint)
-        else:  # the reader's own, or trained now where there is none
-            model = trained()
-        try:
-            explore(model, tokenizer, options.text, options.out)
-        except OSError as error:
-            raise OSError(
-                f"{options.out} can't be written ({error.strerror or error}): make"
-                " room, or give another path (--out); what was there stays"
-            ) from error
-        size = options.out.stat().st_size
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        if not options.checkpoint and checkpoint.exists():
-            print(f"run it again to go on from {checkpoint}", file=sys.stderr)
-        sys.exit(130)
-
-    print(f"{options.out}: {size / 1e6:.1f} MB, for any browser")
-    if os.environ.get("DISPLAY") or sys.platform in ("darwin", "win32"):
-        webbrowser.open(options.out.resolve().as_uri())

@@ -16,7 +16,7 @@ from ..decoding.sampling import greedy, sample, temperature, top_p
 from ..inputs import check_between, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import GPT
-from ..model.serving_caches import SlidingWindowCache
+from ..model.serving_caches import SinkCache
 from ..pretrained.lora import load_adapter
 from ..pretrained.quantized import pack_weights
 from ..pretrained.smollm2 import PublishedTokenizer, load_smollm2
@@ -62,7 +62,7 @@ class Talk:
     def reset(self) -> None:
         """Forgets what was said."""
         tokens = [*self.beginning]
-        cache = SlidingWindowCache(self.window, N_SINKS)
+        cache = SinkCache(self.window, N_SINKS)
         # No Ctrl-C falls between two assignments, only where something is called.
         self.cache = cache
         self.tokens = tokens
@@ -154,10 +154,10 @@ def reply(talk: Talk, text: str) -> None:
     elif text.startswith("/"):
         print(HELP)
     elif text:
-        say(talk, text)
+        print_answer(talk, text)
 
 
-def say(talk: Talk, text: str) -> None:
+def print_answer(talk: Talk, text: str) -> None:
     """Prints the answer as it comes, until Ctrl-C."""
     try:
         answer = talk.answer(text)

@@ -19,8 +19,8 @@ from common import byte_header, byte_tokenizer, interrupted_at, shaken
 from torch import nn
 
 from companion import GPT, GPTConfig, generate
-from companion.course import chat
-from companion.course.chat import SYSTEM, Talk, sampler
+from companion.commands import chat
+from companion.commands.chat import SYSTEM, Talk, sampler
 from companion.decoding import sampling
 from companion.model import gpt, serving_caches
 from companion.pretrained.lora import adapters, add_adapters, save_adapter

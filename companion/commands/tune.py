@@ -466,17 +466,22 @@ def say_examples(
 def tune(
     data: Path | str, adapter: Path | str, options: Options, device: str | None = None
 ) -> None:
-    """Trains an adapter on the talks of a file, or goes on, and writes its file.
+    """Trains an adapter on the talks of a file, or goes on, and writes it. Chapter 14.
 
-    What it needs to go on from lies beside it until it is done. Ctrl-C lets the step
-    that is under way end, saves, and is then raised as KeyboardInterrupt, with words
-    on how to go on. Raises ValueError and OSError with the reason and the remedy.
-    Chapter 14.
+    data: a file of JSON lines, a talk in each.
+    adapter: the file to write. Until it is done, a checkpoint lies beside it.
+    options: all that decides the run beside the data.
+    device: "cuda", "mps" or "cpu"; by default a GPU of NVIDIA's if there is one.
+
+    Ctrl-C lets the step end, saves, and is raised as KeyboardInterrupt, which says how
+    to go on. Raises ValueError and OSError with the reason and the remedy.
     """
     # Look at all that can be wrong before the work.
     data = Path(data)
     adapter = Path(adapter)
-    process = Process.this(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    process = Process.current(
+        device or ("cuda" if torch.cuda.is_available() else "cpu")
+    )
     if process.world > 1:
         raise ValueError(
             f"{process.world} processes would write one adapter: start one, without"

@@ -18,8 +18,8 @@ from test_files import POSIX, files_of_at_most
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from companion import GPT, GPTConfig
-from companion.course import chat, tune
-from companion.course.tune import Options, read_talks
+from companion.commands import chat, tune
+from companion.commands.tune import Options, read_talks
 from companion.decoding.sampling import greedy
 from companion.pretrained.lora import (
     add_adapters,

@@ -1,0 +1,178 @@
+"""The ladder: one budget for all, an honest figure, rungs that stay where they are."""
+
+import json
+import re
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+from common import seeded
+from test_notebooks import CODE
+
+import companion
+from companion.course import ladder, plots
+from companion.course.recipes import shakespeare_tokens
+
+CHAPTERS = {each["chapter"] for each in ladder.stored().values()}
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    """No line is shown, and figures are kept."""
+    monkeypatch.setattr(ladder.DisplayHandle, "display", lambda *_, **__: None)
+    monkeypatch.setattr(ladder.DisplayHandle, "update", lambda *_, **__: None)
+
+
+def small(d_vocab=65) -> companion.GPT:
+    config = companion.GPTConfig(
+        d_vocab=d_vocab, context_length=64, d_model=8, n_heads=1, n_layers=1
+    )
+    return companion.GPT(config, seeded())
+
+
+class Pairs(torch.nn.Module):
+    """The chances of each character after each, as they were counted."""
+
+    def __init__(self):
+        super().__init__()
+        training, _ = shakespeare_tokens()
+        counts = torch.full((65, 65), 0.1)
+        for before, after in training.unfold(0, 2, 1).unique(dim=0).tolist():
+            times = (training[:-1] == before) & (training[1:] == after)
+            counts[before, after] += times.sum()
+        self.logits = counts.log()
+
+    def forward(self, tokens):
+        return self.logits[tokens]
+
+
+def test_the_loss_is_that_of_every_character_of_the_validation_text_but_the_first():
+    model = Pairs()
+    _, validation = shakespeare_tokens()
+    chances = model.logits.softmax(-1)[validation[:-1], validation[1:]]
+    expected = -chances.double().log().mean().item()
+    assert ladder.validation_loss(model) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_loss_in_byte_pairs_is_counted_by_the_character():
+    tokenizer = companion.BPETokenizer([(116, 104), (32, 256)])  # th, and then th
+    model = small(258)
+    _, validation = ladder.parts_of(tokenizer)
+    _, characters = shakespeare_tokens()
+    assert len(validation) < len(characters)
+    by_token = companion.evaluate(model, validation)
+    by_character = by_token * (len(validation) - 1) / (len(characters) - 1)
+    found = ladder.validation_loss(model, tokenizer)
+    assert found == pytest.approx(by_character, rel=1e-5)
+
+
+def test_a_rung_is_its_model_after_so_many_steps_at_rates_that_rise_and_fall():
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    rates = []
+    take = optimizer.step
+
+    def step():
+        rates.append(optimizer.param_groups[0]["lr"])
+        take()
+
+    optimizer.step = step
+    loss = ladder.rung(model, seeded(), optimizer, n_steps=30)
+    assert len(rates) == 30 and max(rates) == 1.0 and rates.index(1.0) < 11
+    assert rates[:10] == sorted(rates[:10]) and rates[10:] == sorted(rates[10:])[::-1]
+    assert 0 < rates[-1] < 0.1
+    assert loss == ladder.validation_loss(model) < 4 and not model.training
+
+
+def test_the_batches_come_from_the_generator_and_a_rung_repeats():
+    losses = [ladder.rung(small(), seeded(seed), n_steps=3) for seed in (0, 0, 1)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+@pytest.mark.parametrize("n_steps", [0, -1, 2.5, True])
+def test_a_number_of_steps_that_is_none_is_refused(n_steps):
+    with pytest.raises(ValueError, match=f"n_steps is {n_steps}"):
+        ladder.rung(small(), seeded(), n_steps=n_steps)
+
+
+def test_a_model_writes_after_its_cue_by_its_own_chances():
+    def stutters(tokens):  # each character again
+        return 100 * torch.nn.functional.one_hot(tokens, 65).float()
+
+    assert ladder.write(stutters, seeded(), n_characters=5) == "ROMEO::::::"
+    tokenizer = companion.BPETokenizer([(116, 104)])
+    model = small(257).eval()
+    lines = [ladder.write(model, seeded(s), tokenizer=tokenizer) for s in (0, 0, 1)]
+    assert lines[0] == lines[1] != lines[2]
+    assert all(len(x) == 66 and x.startswith("ROMEO:") for x in lines)
+
+
+STORED = {
+    "counts": {"chapter": "00", "nats": [3.0, 3.0, 3.0]},
+    "one head": {"chapter": "01", "nats": [2.50, 2.52, 2.51]},
+    "many heads": {"chapter": "02", "nats": [2.40, 2.44, 2.41]},
+    "positions": {"chapter": "03", "nats": [2.2, 2.2, 2.2]},
+}
+
+
+def test_a_rung_is_judged_by_its_seeds_and_a_typical_range(monkeypatch):
+    monkeypatch.setattr(ladder, "stored", lambda: STORED)
+    assert ladder.band("one head") == pytest.approx((2.44, 2.58))
+    assert ladder.band("many heads") == pytest.approx((2.32, 2.52))
+    assert ladder.within({"one head": 2.45, "my own": 9.0})
+    assert not ladder.within({"one head": 2.59})
+    assert not ladder.within({"one head": 2.5, "positions": 2.1})
+    assert not ladder.within({"one head": float("nan")})
+
+
+def test_the_figure_has_what_came_before_and_the_rungs_of_now(monkeypatch):
+    shown = []
+    monkeypatch.setattr(ladder, "stored", lambda: STORED)
+    monkeypatch.setattr(plots, "display", lambda figure, **how: shown.append(how))
+    monkeypatch.setattr(plots.plt, "close", lambda *figure: None)
+    plt.close("all")
+    ladder.draw({"many heads": 2.43, "my own": 2.3}, "They help", "ROMEO:\nAy $x_")
+
+    axis = plt.gca()
+    names = [label.get_text() for label in axis.get_yticklabels()]
+    assert names == ["00 · counts", "01 · one head", "02 · many heads", "my own"]
+    widths = [bar.get_width() for bar in axis.patches]
+    assert widths == pytest.approx([3.0, 2.51, 2.43, 2.3])
+    assert [bar.get_x() for bar in axis.patches] == [0] * 4 and axis.get_xlim()[0] == 0
+    spans = [line.get_xdata() for line in axis.lines]
+    assert [list(span) for span in spans] == [[3, 3], [2.50, 2.52], [2.40, 2.44]]
+    alt = shown[0]["metadata"]["image/png"]["alt"]
+    assert "many heads 2.430, my own 2.300" in alt and "ROMEO:↵ Ay $x_" in alt
+    plt.gcf().canvas.draw()
+
+
+def rungs_seen(stem: str) -> dict[str, float]:
+    """The rungs of a chapter's figures, as they stand in their alternative texts."""
+    outputs = [output for cell in CODE[stem] for output in cell.outputs]
+    alts = [o.get("metadata", {}).get("image/png", {}).get("alt", "") for o in outputs]
+    found = {}
+    for alt in alts:
+        if alt.startswith("The ladder:"):
+            said = re.search(r"of this chapter: (.*?)\. It writes: ", alt)[1]
+            pairs = [part.rsplit(" ", 1) for part in said.split(", ")]
+            found |= {name: float(loss) for name, loss in pairs}
+    return found
+
+
+@pytest.mark.parametrize("chapter", sorted(CHAPTERS))
+def test_every_rung_of_a_chapter_is_stored_and_within_its_band(chapter):
+    (stem,) = (stem for stem in CODE if stem.startswith(chapter))
+    seen = rungs_seen(stem)
+    of_chapter = [k for k, v in ladder.stored().items() if v["chapter"] == chapter]
+    assert [*seen] == of_chapter and ladder.within(seen)
+    drawn = [cell.source for cell in CODE[stem] if "ladder.draw(" in cell.source]
+    assert drawn and all("assert ladder.within(rungs)" in source for source in drawn)
+
+
+def test_three_seeds_are_stored_of_each_rung_in_the_chapters_order():
+    assert all(len(each["nats"]) == 3 for each in ladder.stored().values())
+    chapters = [each["chapter"] for each in ladder.stored().values()]
+    assert chapters == sorted(chapters)
+    assert (
+        ladder.STORED.read_text("utf-8") == json.dumps(ladder.stored(), indent=1) + "\n"
+    )

@@ -1,0 +1,49 @@
+"""Measure the ladder: `python tests/tools/ladder.py [CHAPTER ...]`.
+
+Runs chapters 00 to 05, or those whose names begin as given, with three other seeds, as
+far as their rungs, and stores these in the package's data in place of theirs.
+"""
+
+import json
+import sys
+
+from execute import client
+from nbformat.v4 import new_code_cell
+from seeds import NOTEBOOKS, cache_of_its_own, shifted
+
+from companion.course import ladder
+
+SHIFTS = 100, 200, 300
+READ = "import json\nprint(json.dumps(rungs))"
+
+
+def measured(path, shift: int) -> dict[str, float]:
+    """The rungs of a chapter where every seed is `shift` larger."""
+    notebook = shifted(path, shift)
+    cells = notebook.cells
+    last = max(i for i, cell in enumerate(cells) if "ladder.draw(" in cell.source)
+    notebook.cells = [*cells[: last + 1], new_code_cell(READ)]
+    client(notebook, allow_errors=True).execute(cwd=str(path.parent))
+    return json.loads(notebook.cells[-1].outputs[0].text)
+
+
+def main() -> None:
+    """Measures, prints and stores, a chapter at a time."""
+    known = ladder.stored() if ladder.STORED.exists() else {}
+    with cache_of_its_own():
+        for path in sorted(NOTEBOOKS.glob("0[0-5]_*.ipynb")):
+            if sys.argv[1:] and not path.name.startswith(tuple(sys.argv[1:])):
+                continue
+            chapter = path.name[:2]
+            known = {k: v for k, v in known.items() if v["chapter"] != chapter}
+            runs = [measured(path, shift) for shift in SHIFTS]
+            for name in runs[0]:
+                nats = [round(run[name], 4) for run in runs]
+                known[name] = {"chapter": chapter, "nats": nats}
+                print(chapter, name, *nats, flush=True)
+            known = dict(sorted(known.items(), key=lambda each: each[1]["chapter"]))
+            ladder.STORED.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
