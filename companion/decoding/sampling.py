@@ -18,7 +18,7 @@ from ..model.cache import Cache
 from ..model.gpt import LanguageModel, evaluating
 from ..model.serving_caches import RaggedCache
 
-N_LIKELIEST = 1024  # tokens that are sorted first, where there are many more
+N_SORTED = 4096  # so many tokens are sorted without looking for the likely ones
 
 
 def greedy(logits: Tensor) -> Tensor:
@@ -102,35 +102,35 @@ def top_p(logits: Tensor, p: float) -> Tensor:
     """
     check_tensor("floats", "... v", logits=logits)
     check_between(0, 1, above=True, p=p)
-    d_vocab = logits.shape[-1]
     check_largest(logits.amax(-1))
-    z = logits.double() if logits.is_cpu else at_least_float32(logits)
-    log_total = z.logsumexp(-1, keepdim=True)
+    exact = logits.double() if logits.is_cpu else at_least_float32(logits)
+    masses = exact.softmax(-1)
 
-    # Of a large vocabulary the likeliest may be enough: if none is kept that is as
-    # likely as the last of them, for its equals may come before it.
-    if p < 1 and d_vocab > 4 * N_LIKELIEST and logits.is_cpu:
-        tokens = logits.topk(N_LIKELIEST).indices.sort(-1).values
-        candidates = logits.gather(-1, tokens)
-        kept, order = nucleus(candidates, log_total, p)
-        lowest = candidates.amin(-1, keepdim=True)
-        is_enough = (kept != lowest) | (lowest == -math.inf)
-        if is_enough.all():
+    # Tokens of less than a share of what p leaves hold less than that together: none of
+    # them is kept. Where few others are in every row, these alone are sorted.
+    d_vocab = logits.shape[-1]
+    if d_vocab > N_SORTED and logits.is_cpu:
+        n_likely = (masses >= (1 - p) / d_vocab).sum(-1).flatten().tolist()
+        n_most = max(n_likely, default=d_vocab)
+        if n_most <= N_SORTED:
+            tokens = logits.topk(n_most).indices.sort(-1).values
+            likely = logits.gather(-1, tokens)
+            kept, order = nucleus(likely, masses.gather(-1, tokens), p)
             shaped = torch.full_like(logits, -math.inf)
             return shaped.scatter(-1, tokens.gather(-1, order), kept)
 
-    kept, tokens = nucleus(logits, log_total, p)
-    return torch.empty_like(logits).scatter(-1, tokens, kept)
+    kept, order = nucleus(logits, masses, p)
+    return torch.empty_like(logits).scatter(-1, order, kept)
 
 
-def nucleus(logits: Tensor, log_total: Tensor, p: float) -> tuple[Tensor, Tensor]:
+def nucleus(logits: Tensor, masses: Tensor, p: float) -> tuple[Tensor, Tensor]:
     """Sorts logits (... n), and rules out those before which the mass is p already.
 
-    A mass is e^(logit - log_total), of log_total (... 1). Returns the logits from the
-    likeliest on, equals in their order, and where each stood.
+    Returns the logits from the likeliest on, equals in their order, and where each
+    stood.
     """
     values, order = logits.sort(descending=True, stable=True)
-    masses = (values.to(log_total.dtype) - log_total).exp()
+    masses = masses.gather(-1, order)
     before = masses.cumsum(-1) - masses
     ruled_out = (before >= p) & (p < 1)
     ruled_out[..., 0] = False  # a tiny p would be rounded to 0

@@ -46,7 +46,8 @@ class JoinedAttention(MultiHeadAttention):
         x: Tensor,
         context: Tensor | tuple[Tensor, Tensor] | None = None,
         *,
-        mask: Tensor | str | None = None,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
         rope: Rope | None = None,
         store: CacheUpdate | None = None,
     ) -> Tensor:
@@ -74,7 +75,7 @@ class JoinedAttention(MultiHeadAttention):
             keys, values = store(keys, values)
 
         # Attend, and join the heads again: (b h t d) -> (b t c).
-        out = self.attend(queries, keys, values, mask)
+        out = self.attend(queries, keys, values, mask, is_causal)
         return self.from_heads(out.transpose(1, 2).flatten(2))
 
 

@@ -529,7 +529,7 @@ def test_scores_are_float32_sums_where_the_model_is_bfloat16():
 
 @pytest.mark.parametrize("deviation, step", [*product((0.5, 3, 8), (None, 0.25, 1))])
 def test_top_p_of_a_large_vocabulary_is_that_of_all_sorted_and_summed(deviation, step):
-    """Also with equals at the border, with few left, and where 1,024 aren't enough."""
+    """Also with equals at the border, with few that are likely, and with many."""
     logits = deviation * random(2, 20_000)
     if step is not None:
         logits = (logits / step).round() * step
