@@ -15,7 +15,6 @@ package changes nothing in the process.
 __version__ = "0.2.0"  # of the course, too: CHANGELOG.md
 
 from .artifacts import CACHE
-from .device import fast_products
 from .text.shakespeare import batches, split, tiny_shakespeare
 from .text.tokenizers import BPETokenizer, CharTokenizer, gpt2_tokenizer, train_bpe
 from .text.dates import date_batches, dates

@@ -3,7 +3,6 @@
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +11,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 from tqdm import tqdm
 
-from ..device import at_least_float32, fast_products
+from ..device import at_least_float32
 from ..inputs import check_between, check_tensor, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import LanguageModel, evaluating
@@ -130,16 +129,6 @@ def read_finite(step: int, loss: Tensor, norm: Tensor) -> float:
     return loss_in_nats
 
 
-def products_of(model: nn.Module) -> Callable[[], AbstractContextManager]:
-    """Returns what makes contexts in which a model's products are fastest.
-
-    That is `fast_products`, but PyTorch's fused attention is slower in it, so that a
-    model which has that one is left alone.
-    """
-    engines = {getattr(part, "engine", None) for part in model.modules()}
-    return nullcontext if "fused" in engines else fast_products
-
-
 def training_steps(
     model: nn.Module,
     optimizer: Optimizer,
@@ -154,24 +143,22 @@ def training_steps(
     number, counted from `first_step`, and its loss in nats.
     """
     model.train()
-    products = products_of(model)
     for step, (*inputs, targets) in enumerate(batches, first_step):
-        with products():
-            logits = model(*inputs)
-            try:
-                loss = loss_function(logits, targets)
-            except ValueError as error:
-                raise ValueError(f"at step {step}: {error}") from error
+        logits = model(*inputs)
+        try:
+            loss = loss_function(logits, targets)
+        except ValueError as error:
+            raise ValueError(f"at step {step}: {error}") from error
 
-            optimizer.zero_grad()
-            if loss.requires_grad:  # else `check_gradients` says what is wrong
-                loss.backward()
-            check_gradients(step, optimizer)
-            norm = clip_gradients(model, clip)
+        optimizer.zero_grad()
+        if loss.requires_grad:  # else `check_gradients` says in words what is wrong
+            loss.backward()
+        check_gradients(step, optimizer)
+        norm = clip_gradients(model, clip)
 
-            # The weights move last: a loss that isn't finite leaves them as they are.
-            loss_in_nats = read_finite(step, loss, norm)
-            optimizer.step()
+        # The weights move last: a loss that is not finite leaves them as they are.
+        loss_in_nats = read_finite(step, loss, norm)
+        optimizer.step()
         yield step, loss_in_nats
 
 
@@ -257,7 +244,7 @@ def evaluate(model: LanguageModel, tokens: Tensor, batch_size: int = 64) -> floa
 
     device = next(model.parameters()).device
     sums = []
-    with evaluating(model), products_of(model)():
+    with evaluating(model):
         input_batches = inputs.split(batch_size)
         target_batches = targets.split(batch_size)
         for x, y in zip(input_batches, target_batches, strict=True):

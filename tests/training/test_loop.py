@@ -455,28 +455,3 @@ def test_what_makes_no_sense_is_refused():
 def test_bits_a_character_are_those_of_all_tokens_shared_out():
     assert bits_per_character(math.log(2), 5, 5) == pytest.approx(1)
     assert bits_per_character(math.log(256), 10, 20) == pytest.approx(4)
-
-
-@pytest.mark.parametrize("engine", ["explicit", "fused"])
-def test_products_are_chosen_within_a_step_and_nowhere_else(engine, monkeypatch):
-    """Neither the caller's own work nor PyTorch's fused attention is to be slower."""
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    monkeypatch.setattr(device, "onednn_is_as_exact", lambda: True)
-    model = tiny_gpt()
-    for block in model.blocks:
-        block.attention.engine = engine
-    within, between = [], []
-    model.register_forward_hook(
-        lambda *_: within.append(torch.get_float32_matmul_precision())
-    )
-    inputs = torch.arange(8).view(2, 4)
-    train(
-        model,
-        AdamW(model.parameters()),
-        [(inputs, inputs)] * 2,
-        on_step=lambda *_: between.append(torch.get_float32_matmul_precision()),
-    )
-    evaluate(model, torch.arange(9))
-    assert {*within} == {"medium" if engine == "explicit" else "highest"}
-    between.append(torch.get_float32_matmul_precision())
-    assert between == ["highest"] * 3
