@@ -76,27 +76,36 @@ class HeaderReader:
 
 @dataclass
 class StoredTensor:
-    """A tensor as it lies in a file: its bytes, a shape (... i), and their type."""
+    """A tensor that lies in a file: its place there, its shape (... i), its type."""
 
-    data: np.ndarray
+    path: Path
+    start: int  # the first of its bytes
+    n_blocks: int
     shape: tuple[int, ...]
     stored_type: GGMLQuantizationType
 
     def floats(self) -> Tensor:
-        """Returns its numbers in float32. ValueError for a type without a way there."""
+        """Reads its numbers. Returns them in float32.
+
+        Raises ValueError for a type without a way there, and for a file that has become
+        shorter.
+        """
         block_size, n_bytes = GGML_QUANT_SIZES[self.stored_type]
-        flat = torch.empty(len(self.data) // n_bytes * block_size, dtype=torch.float32)
+        flat = torch.empty(self.n_blocks * block_size, dtype=torch.float32)
 
         # Piece by piece, so that what lies between takes little memory.
-        pieces = flat.split(N_BLOCKS * block_size)
-        for i, piece in enumerate(pieces):
-            start = i * N_BLOCKS * n_bytes
-            stored = self.data[start : start + N_BLOCKS * n_bytes]
-            try:
-                numbers = dequantize(stored, self.stored_type)
-            except NotImplementedError:
-                raise ValueError(f"{self.stored_type.name}, no floats") from None
-            piece.numpy()[:] = numbers
+        with open(self.path, "rb") as file:
+            file.seek(self.start)
+            for piece in flat.split(N_BLOCKS * block_size):
+                n = len(piece) // block_size * n_bytes
+                stored = np.frombuffer(file.read(n), np.uint8)
+                if len(stored) < n:
+                    raise ValueError("cut off: the file has changed")
+                try:
+                    numbers = dequantize(stored, self.stored_type)
+                except NotImplementedError:
+                    raise ValueError(f"{self.stored_type.name}, no floats") from None
+                piece.numpy()[:] = numbers
         return flat.view(self.shape)
 
 
@@ -119,14 +128,15 @@ def open_gguf(path: Path) -> tuple[dict, dict[str, StoredTensor]]:
     """
     try:
         with open(path, "rb") as file:
-            return read_parts(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return read_parts(path, data)
     except (ValueError, KeyError, IndexError, struct.error) as error:
         raise ValueError(
             f"{path} can't be read as a whole GGUF file: {error}"
         ) from None
 
 
-def read_parts(data: mmap.mmap) -> tuple[dict, dict[str, StoredTensor]]:
+def read_parts(path: Path, data: mmap.mmap) -> tuple[dict, dict[str, StoredTensor]]:
     """Reads the bytes of a GGUF file for `open_gguf`, and raises what that catches."""
     reader = HeaderReader(data)
     if reader.numbers("c", 4) != (b"G", b"G", b"U", b"F"):
@@ -149,7 +159,6 @@ def read_parts(data: mmap.mmap) -> tuple[dict, dict[str, StoredTensor]]:
     if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"general.alignment is {alignment!r}, and no power of two")
     begin = reader.place + -reader.place % alignment
-    all_bytes = np.frombuffer(data, np.uint8)
 
     tensors = {}
     for name, shape, stored_type, place in told:
@@ -166,7 +175,7 @@ def read_parts(data: mmap.mmap) -> tuple[dict, dict[str, StoredTensor]]:
         end = start + n_blocks * n_bytes
         if end > len(data):
             raise ValueError(f"{name} ends at byte {end} of {len(data)}")
-        tensors[name] = StoredTensor(all_bytes[start:end], shape, stored_type)
+        tensors[name] = StoredTensor(path, start, n_blocks, shape, stored_type)
     return header, tensors
 
 

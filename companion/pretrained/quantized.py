@@ -23,8 +23,8 @@ from ..training.processes import check_not_sharded
 from .joined import join_layers
 
 BLOCK = 32  # inputs that share a scale and an offset
-# Outputs that are packed at once: whole groups of the kernel's, which have up to 64.
-N_ROWS = 4 * 64
+GROUP = 64  # outputs that lie together in the kernel's own order
+N_ROWS = 4 * GROUP  # outputs that are packed at once
 Network = TypeVar("Network", bound=nn.Module)
 # Which of the numbers 0 to 15, or 0 to 255, the kernel takes for 0: its own begin at
 # -8. Of 8 bits both halves do, in 16 * high + low.
@@ -165,6 +165,19 @@ def in_blocks(weight: Tensor, n_bits: int) -> tuple[Tensor, Tensor, Tensor]:
     return numbers.int(), scales, offsets - center * scales
 
 
+def in_kernel_order(
+    numbers: Tensor, scales: Tensor, offsets: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Lays whole groups of rows out as the kernel wants them.
+
+    Returns numbers of 4 bits, two a byte (o i/2), and for each block n a pair of scale
+    and offset, in bfloat16 (n o 2).
+    """
+    convert = private_operation(torch, "_convert_weight_to_int4pack_for_cpu")
+    pairs = torch.cat([scales, offsets], -1).transpose(0, 1)
+    return convert(numbers.flatten(1), 1), pairs.bfloat16()
+
+
 class PackedLinear(nn.Module):
     """A linear layer, x (... i) -> (... o), whose weight (o i) lies in 4 or 8 bits.
 
@@ -191,30 +204,33 @@ class PackedLinear(nn.Module):
         self.bias = bias
         self.n_bits = n_bits
 
-        # The kernel wants outputs in sixteens: rows of zeros fill the last ones up. Few
-        # at a time, for what lies between takes many times the memory.
-        n_missing = -self.out_features % 16
-        weight = F.pad(weight.detach(), (0, 0, 0, n_missing))
-        parts = []
-        for rows in weight.split(N_ROWS):
+        # Of 8 bits, the high halves of all numbers, and below them the low ones. Rows
+        # of zeros fill the last group up.
+        n_halves = n_bits // 4
+        n_rows = self.out_features + -self.out_features % GROUP
+        size = (n_halves, n_rows, self.in_features // 2)
+        packed = torch.empty(size, dtype=torch.uint8)
+        size = (self.in_features // BLOCK, n_halves, n_rows, 2)
+        pairs = torch.empty(size, dtype=torch.bfloat16)
+
+        # Few rows at a time, for what lies between takes many times the memory.
+        for start in range(0, n_rows, N_ROWS):
+            rows = weight[start : start + N_ROWS].detach()
+            rows = F.pad(rows, (0, 0, 0, -len(rows) % GROUP))
             numbers, scales, minimums = in_blocks(rows, n_bits)
-            parts.append((numbers.byte(), scales, minimums + CENTER[n_bits] * scales))
-        numbers, scales, offsets = map(torch.cat, zip(*parts, strict=True))
-
-        # Of 8 bits, the high halves of all numbers, and below them the low ones.
-        if n_bits == 8:
-            high_offsets = nearest_bfloat16(offsets)
-            low_offsets = offsets - high_offsets
-            numbers = torch.cat([numbers >> 4, numbers & 15])
-            scales = torch.cat([16 * scales, scales])
-            offsets = torch.cat([high_offsets, low_offsets])
-
-        # The kernel's own order: numbers (o i), and for each block n a pair (n o 2).
-        convert = private_operation(torch, "_convert_weight_to_int4pack_for_cpu")
-        groups = numbers.flatten(1).split(N_ROWS)
-        self.register_buffer("packed", torch.cat([convert(x.int(), 1) for x in groups]))
-        pairs = torch.cat([scales, offsets], -1).transpose(0, 1)
-        self.register_buffer("scales_and_offsets", pairs.bfloat16().contiguous())
+            offsets = minimums + CENTER[n_bits] * scales
+            halves = [(numbers, scales, offsets)]
+            if n_bits == 8:
+                to_high = nearest_bfloat16(offsets)
+                halves = [
+                    (numbers >> 4, 16 * scales, to_high),
+                    (numbers & 15, scales, offsets - to_high),
+                ]
+            place = slice(start, start + len(rows))
+            for i, half in enumerate(halves):
+                packed[i, place], pairs[:, i, place] = in_kernel_order(*half)
+        self.register_buffer("packed", packed.flatten(0, 1))
+        self.register_buffer("scales_and_offsets", pairs.flatten(1, 2))
 
     def forward(self, x: Tensor) -> Tensor:
         if x.requires_grad:

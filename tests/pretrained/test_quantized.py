@@ -160,9 +160,9 @@ def test_differences_of_weights_come_out_of_the_kernel_to_half_a_scale_each(
 @pytest.mark.parametrize("n_bits", [4, 8])
 def test_each_weight_comes_out_of_the_kernel_where_it_was(n_bits):
     """Each input alone gives a column of the weight, to its step and bfloat16."""
-    weight = torch.randn(48, 96, generator=seeded(0))
+    weight = torch.randn(64, 96, generator=seeded(0))
     layer = PackedLinear(weight, n_bits=n_bits)
-    assert layer.packed.nbytes == 48 * 96 * n_bits // 8
+    assert layer.packed.nbytes == 64 * 96 * n_bits // 8
     blocks = weight.unflatten(1, (-1, 32))
     step = (blocks.amax(-1) - blocks.amin(-1)) / (2**n_bits - 1)
     allowed = step.repeat_interleave(32, 1) / 2 + 2**-7 * blocks.abs().max()
@@ -172,7 +172,7 @@ def test_each_weight_comes_out_of_the_kernel_where_it_was(n_bits):
 @pytest.mark.parametrize("n_bits", [4, 8])
 @pytest.mark.parametrize("n_out", [64, 57])
 def test_a_layer_is_float64_s_with_the_rounded_weights(n_bits, n_out):
-    """Also where the outputs don't come in sixteens."""
+    """Also where the outputs don't come in groups of 64."""
     weight = torch.randn(n_out, 128, generator=seeded(1))
     bias = torch.randn(n_out, generator=seeded(3))
     numbers, scales, minimums = in_blocks(weight, n_bits)
@@ -219,7 +219,7 @@ def test_what_the_kernel_has_no_blocks_for_is_refused():
 @pytest.mark.usefixtures("processor")
 @torch.no_grad()
 def test_a_model_is_packed_whatever_its_vocabulary_and_its_biases():
-    """GPT-2's own 50,257 tokens don't come in sixteens, and its layers have biases."""
+    """GPT-2's own 50,257 tokens don't come in groups, and its layers have biases."""
     config = GPTConfig(d_vocab=50_257, context_length=16, d_model=96, n_layers=1)
     model = shaken(GPT(config), 0.02)
     tokens = random_tokens(2, 9, d_vocab=50_257)
@@ -374,7 +374,7 @@ def caches() -> list:
         companion.ConcatenatingCache(),
         companion.Int8Cache(8),
         companion.RaggedCache(8, 2),
-        companion.SlidingWindowCache(3, n_sinks=1),
+        companion.SinkCache(3, n_sinks=1),
     ]
 
 
