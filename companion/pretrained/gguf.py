@@ -79,6 +79,7 @@ class StoredTensor:
     """A tensor that lies in a file: its place there, its shape (... i), its type."""
 
     path: Path
+    name: str
     start: int  # the first of its bytes
     n_blocks: int
     shape: tuple[int, ...]
@@ -100,11 +101,12 @@ class StoredTensor:
                 n = len(piece) // block_size * n_bytes
                 stored = np.frombuffer(file.read(n), np.uint8)
                 if len(stored) < n:
-                    raise ValueError("cut off: the file has changed")
+                    raise ValueError(f"{self.path} has changed: {self.name} is cut off")
                 try:
                     numbers = dequantize(stored, self.stored_type)
                 except NotImplementedError:
-                    raise ValueError(f"{self.stored_type.name}, no floats") from None
+                    told = f"{self.name} is {self.stored_type.name}, no floats"
+                    raise ValueError(f"{self.path}: {told}") from None
                 piece.numpy()[:] = numbers
         return flat.view(self.shape)
 
@@ -175,7 +177,7 @@ def read_parts(path: Path, data: mmap.mmap) -> tuple[dict, dict[str, StoredTenso
         end = start + n_blocks * n_bytes
         if end > len(data):
             raise ValueError(f"{name} ends at byte {end} of {len(data)}")
-        tensors[name] = StoredTensor(path, start, n_blocks, shape, stored_type)
+        tensors[name] = StoredTensor(path, name, start, n_blocks, shape, stored_type)
     return header, tensors
 
 
@@ -186,10 +188,4 @@ def read_gguf(path: Path) -> tuple[dict, dict[str, Tensor]]:
     type has no way to float32. Chapter 12.
     """
     header, stored = open_gguf(path)
-    tensors = {}
-    for name, x in stored.items():
-        try:
-            tensors[name] = x.floats()
-        except ValueError as error:
-            raise ValueError(f"{path}: {name} is {error}") from None
-    return header, tensors
+    return header, {name: x.floats() for name, x in stored.items()}

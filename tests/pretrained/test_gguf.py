@@ -124,3 +124,11 @@ def test_integers_have_no_way_to_floats(tmp_path):
     path = write(tmp_path / "counts", tensors)
     with pytest.raises(ValueError, match="counts is I32, no floats"):
         gguf.read_gguf(path)
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_refused(tmp_path):
+    path = write(tmp_path / "whole", {"x": (np.ones(64, np.float32), None)})
+    _, stored = gguf.open_gguf(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="whole has changed: x is cut off"):
+        stored["x"].floats()
