@@ -179,12 +179,14 @@ def begin(options: argparse.Namespace) -> None:
         choose = sampler(options.temperature, options.seed)
         check_between(N_SINKS + 1, window=options.window)
         print("SmolLM2-135M-Instruct loads, which takes some seconds ...", flush=True)
-        model, tokenizer = load_smollm2()
         system = SYSTEM
-        if options.adapter is not None:
+        if options.adapter is None:
+            model, tokenizer = load_smollm2(packed=True)
+        else:
+            model, tokenizer = load_smollm2()
             model = load_adapter(options.adapter, model)  # merged, 4 bits round it off
+            model = pack_weights(model)
             system = None
-        model = pack_weights(model)
         talk = Talk(model, tokenizer, choose, options.window, system)
     except ValueError as error:
         sys.exit(f"error: {error}")

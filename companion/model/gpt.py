@@ -95,9 +95,16 @@ class LanguageModel(Protocol):
 
 
 @contextmanager
-def evaluating(model: LanguageModel | nn.Module) -> Iterator[None]:
-    """Within, the model is in evaluation mode; after, each part is as it was."""
-    in_training = [part for part in model.modules() if part.training]
+def evaluating(
+    model: LanguageModel | nn.Module, parts: list[nn.Module] | None = None
+) -> Iterator[None]:
+    """Within, the model is in evaluation mode; after, each part is as it was.
+
+    Who comes here for every token looks for the model's `parts`, its modules, once.
+    """
+    if parts is None:
+        parts = [*model.modules()]
+    in_training = [part for part in parts if part.training]
     try:
         for part in in_training:
             part.training = False

@@ -9,7 +9,7 @@ are.
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +20,12 @@ from ..inputs import check_tensor, shown
 from ..model.blocks import is_plain_linear
 from ..model.gpt import GPT
 from ..training.processes import check_not_sharded
+from .joined import join_layers
 
 BLOCK = 32  # inputs that share a scale and an offset
+GROUP = 64  # outputs that lie together in the kernel's own order
+N_ROWS = 4 * GROUP  # outputs that are packed at once
+Network = TypeVar("Network", bound=nn.Module)
 # Which of the numbers 0 to 15, or 0 to 255, the kernel takes for 0: its own begin at
 # -8. Of 8 bits both halves do, in 16 * high + low.
 CENTER = {4: 8, 8: 16 * 8 + 8}
@@ -161,6 +165,19 @@ def in_blocks(weight: Tensor, n_bits: int) -> tuple[Tensor, Tensor, Tensor]:
     return numbers.int(), scales, offsets - center * scales
 
 
+def in_kernel_order(
+    numbers: Tensor, scales: Tensor, offsets: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Lays whole groups of rows out as the kernel wants them.
+
+    Returns numbers of 4 bits, two a byte (o i/2), and for each block n a pair of scale
+    and offset, in bfloat16 (n o 2).
+    """
+    convert = private_operation(torch, "_convert_weight_to_int4pack_for_cpu")
+    pairs = torch.cat([scales, offsets], -1).transpose(0, 1)
+    return convert(numbers.flatten(1), 1), pairs.bfloat16()
+
+
 class PackedLinear(nn.Module):
     """A linear layer, x (... i) -> (... o), whose weight (o i) lies in 4 or 8 bits.
 
@@ -187,25 +204,33 @@ class PackedLinear(nn.Module):
         self.bias = bias
         self.n_bits = n_bits
 
-        # The kernel wants outputs in sixteens: rows of zeros fill the last ones up.
-        n_missing = -self.out_features % 16
-        weight = F.pad(weight.detach(), (0, 0, 0, n_missing))
-        numbers, scales, minimums = in_blocks(weight, n_bits)
-        offsets = minimums + CENTER[n_bits] * scales
+        # Of 8 bits, the high halves of all numbers, and below them the low ones. Rows
+        # of zeros fill the last group up.
+        n_halves = n_bits // 4
+        n_rows = self.out_features + -self.out_features % GROUP
+        size = (n_halves, n_rows, self.in_features // 2)
+        packed = torch.empty(size, dtype=torch.uint8)
+        size = (self.in_features // BLOCK, n_halves, n_rows, 2)
+        pairs = torch.empty(size, dtype=torch.bfloat16)
 
-        # Of 8 bits, the high halves of all numbers, and below them the low ones.
-        if n_bits == 8:
-            high_offsets = nearest_bfloat16(offsets)
-            low_offsets = offsets - high_offsets
-            numbers = torch.cat([numbers >> 4, numbers & 15])
-            scales = torch.cat([16 * scales, scales])
-            offsets = torch.cat([high_offsets, low_offsets])
-
-        # The kernel's own order: numbers (o i), and for each block n a pair (n o 2).
-        convert = private_operation(torch, "_convert_weight_to_int4pack_for_cpu")
-        self.register_buffer("packed", convert(numbers.flatten(1), 1))
-        pairs = torch.cat([scales, offsets], -1).transpose(0, 1)
-        self.register_buffer("scales_and_offsets", pairs.bfloat16().contiguous())
+        # Few rows at a time, for what lies between takes many times the memory.
+        for start in range(0, n_rows, N_ROWS):
+            rows = weight[start : start + N_ROWS].detach()
+            rows = F.pad(rows, (0, 0, 0, -len(rows) % GROUP))
+            numbers, scales, minimums = in_blocks(rows, n_bits)
+            offsets = minimums + CENTER[n_bits] * scales
+            halves = [(numbers, scales, offsets)]
+            if n_bits == 8:
+                to_high = nearest_bfloat16(offsets)
+                halves = [
+                    (numbers >> 4, 16 * scales, to_high),
+                    (numbers & 15, scales, offsets - to_high),
+                ]
+            place = slice(start, start + len(rows))
+            for i, half in enumerate(halves):
+                packed[i, place], pairs[:, i, place] = in_kernel_order(*half)
+        self.register_buffer("packed", packed.flatten(0, 1))
+        self.register_buffer("scales_and_offsets", pairs.flatten(1, 2))
 
     def forward(self, x: Tensor) -> Tensor:
         if x.requires_grad:
@@ -238,7 +263,7 @@ def kernel_is_here() -> bool:
     return is_fast and is_known and sys.platform != "win32"
 
 
-def pack_weights(model: GPT) -> GPT:
+def pack_weights(model: Network) -> Network:
     """Packs weights into 4 bits, the output matrix into 8. Returns the model itself.
 
     A layer whose inputs don't come in blocks of 32 stays as it is. Where the kernel is
@@ -246,19 +271,24 @@ def pack_weights(model: GPT) -> GPT:
     so. A packed model can't be trained: none of its parameters has a gradient.
     Chapter 12.
     """
-    layers = linear_layers(model)
-    is_on_cpu = all(layer.weight.is_cpu for _, _, layer in layers)
+    is_on_cpu = all(layer.weight.is_cpu for _, _, layer in linear_layers(model))
     if not kernel_is_here() or not is_on_cpu:
         warnings.warn("no 4-bit kernel here: the weights run unpacked", stacklevel=2)
         return model
 
+    def packed(layer: nn.Linear, n_bits: int = 4) -> PackedLinear:
+        return PackedLinear(layer.weight, layer.bias, n_bits)
+
+    def fits(layer: nn.Linear) -> bool:
+        return layer.in_features % BLOCK == 0
+
+    join_layers(model, packed, fits)
     paths = {id(part): path.split(".") for path, part in model.named_modules()}
-    for part, name, layer in layers:
-        if layer.in_features % BLOCK == 0:
+    for part, name, layer in linear_layers(model):
+        if fits(layer):
             # With an adapter the output matrix is `unembedding.layer`.
             n_bits = 8 if "unembedding" in paths[id(layer)] else 4
-            packed = PackedLinear(layer.weight, layer.bias, n_bits)
-            setattr(part, name, packed.train(layer.training))
+            setattr(part, name, packed(layer, n_bits).train(layer.training))
 
     if any(isinstance(part, PackedLinear) for part in model.modules()):
         model.requires_grad_(False)

@@ -1,12 +1,17 @@
 """What all published weights need: our names, and a model of them. Chapter 12."""
 
+from typing import Any, TypeVar
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..model.gpt import GPT, GPTConfig
 
+T = TypeVar("T")  # a tensor, or how it is stored
 
-def rename(tensors: dict[str, Tensor], names: dict, n_blocks: int) -> dict[str, Tensor]:
+
+def rename(tensors: dict[str, T], names: dict, n_blocks: int) -> dict[str, T]:
     """Returns the tensors of a file by our names.
 
     `names` maps the file's names to ours; {} in both stands for the number of the
@@ -31,6 +36,51 @@ def rename(tensors: dict[str, Tensor], names: dict, n_blocks: int) -> dict[str, 
     return {new_names[name]: x for name, x in tensors.items()}
 
 
+class Undrawn(TorchFunctionMode):
+    """Within, parameters are made and no numbers are drawn for them.
+
+    That saves more than the drawing: on `meta`, which has none, PyTorch's `normal_`
+    imports its compiler first, for more than a second.
+    """
+
+    drawing = (nn.init.normal_, nn.init.kaiming_uniform_, nn.init.uniform_)
+    methods = (Tensor.normal_, Tensor.uniform_)
+
+    def __torch_function__(self, function, types, args=(), kwargs=None) -> Any:
+        """Calls a function of PyTorch's, or gives what it would fill."""
+        if function in self.drawing or function in self.methods:
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **(kwargs or {}))
+
+
+def empty(config: GPTConfig) -> GPT:
+    """Returns a GPT whose parameters are on `meta`: shapes without numbers."""
+    with torch.device("meta"), Undrawn():
+        return GPT(config)
+
+
+def is_finite(x: Tensor) -> bool:
+    """Returns whether all of x is finite: looked at once, without a copy."""
+    if not x.numel():
+        return True
+    extremes = torch.stack(x.aminmax())  # both are NaN if one number is
+    return bool(extremes.isfinite().all())
+
+
+def check_weights(weights: dict[str, Tensor], expected: torch.dtype) -> None:
+    """Raises ValueError for weights that aren't finite floats of this precision."""
+    for name, x in weights.items():
+        if x.dtype != expected or not x.is_floating_point():
+            raise ValueError(
+                f"{name} is {x.dtype} and the embedding {expected}: all must be floats"
+                " of one precision"
+            )
+        if not is_finite(x):
+            raise ValueError(
+                f"{name} has numbers that aren't finite: get the file anew"
+            )
+
+
 def build(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
     """Builds a GPT that has these weights. Returns it, to be used and not trained.
 
@@ -38,20 +88,8 @@ def build(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
     output matrix of its own where the configuration ties it to the embedding, and
     RuntimeError as `load_state_dict` does.
     """
-    expected = weights["embedding.weight"].dtype
-    for name, x in weights.items():
-        if x.dtype != expected or not x.is_floating_point():
-            raise ValueError(
-                f"{name} is {x.dtype} and the embedding {expected}: all must be floats"
-                " of one precision"
-            )
-        if not x.isfinite().all():
-            raise ValueError(
-                f"{name} has numbers that aren't finite: get the file anew"
-            )
-
-    with torch.device("meta"):  # no numbers are drawn that would be overwritten
-        model = GPT(config)
+    check_weights(weights, weights["embedding.weight"].dtype)
+    model = empty(config)
 
     # A file of a tied model need not have its one matrix twice; where it has, loading
     # compares the two.

@@ -112,7 +112,7 @@ BAD += ["--window 0", "--window 16", "--window 10000000000"]
 
 @pytest.mark.parametrize("options", BAD)
 def test_bad_options_end_the_command_with_one_line(options, loaded, monkeypatch):
-    monkeypatch.setattr(chat, "load_smollm2", lambda: loaded)
+    monkeypatch.setattr(chat, "load_smollm2", lambda **_: loaded)
     monkeypatch.setattr(chat, "pack_weights", lambda model: model)
     with pytest.raises(SystemExit, match=r"^error: \w+ is .*; it must be"):
         chat.main(options.split())
@@ -177,7 +177,7 @@ def test_an_answer_is_over_with_any_special_token(special):
 
 def converse(monkeypatch, capsys, typed: bytes, *options: str) -> str:
     """What the command prints, with the tiny model, to who types this."""
-    monkeypatch.setattr(chat, "load_smollm2", lambda: (TINY, byte_tokenizer()))
+    monkeypatch.setattr(chat, "load_smollm2", lambda **_: (TINY, byte_tokenizer()))
     monkeypatch.setattr(chat, "pack_weights", lambda model: model)
     stdin = io.TextIOWrapper(io.BytesIO(typed), encoding="utf-8")
     monkeypatch.setattr(sys, "stdin", stdin)
@@ -207,7 +207,7 @@ def test_a_line_longer_than_the_window_is_refused_and_the_talk_goes_on(
 
 def test_ctrl_c_while_it_loads_ends_it_without_a_traceback(monkeypatch):
     monkeypatch.setattr(
-        chat, "load_smollm2", lambda: signal.raise_signal(signal.SIGINT)
+        chat, "load_smollm2", lambda **_: signal.raise_signal(signal.SIGINT)
     )
     with pytest.raises(SystemExit) as ended:
         chat.main([])
@@ -349,7 +349,7 @@ def test_an_adapter_that_can_not_be_used_ends_it_in_a_line(
         about = {"adapter for": "x", "settings": None, "alphas": {name: 16}}
         content = pack_tensors(tensors, about)
     path.write_bytes(content)
-    monkeypatch.setattr(chat, "load_smollm2", lambda: (nn.Module(), None))
+    monkeypatch.setattr(chat, "load_smollm2", lambda **_: (nn.Module(), None))
     monkeypatch.setattr(chat, "talk_on", lambda talk: pytest.fail("it talks"))
     with pytest.raises(SystemExit) as stop:
         chat.main(["--adapter", str(path)])

@@ -43,7 +43,7 @@ def tiny() -> GPT:
 @pytest.fixture(autouse=True)
 def a_tiny_model(monkeypatch):
     monkeypatch.setattr(tune, "load_smollm2", lambda: (tiny(), byte_tokenizer()))
-    monkeypatch.setattr(chat, "load_smollm2", lambda: (tiny(), byte_tokenizer()))
+    monkeypatch.setattr(chat, "load_smollm2", lambda **_: (tiny(), byte_tokenizer()))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import product
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
@@ -524,3 +525,23 @@ def test_scores_are_float32_sums_where_the_model_is_bfloat16():
     # 40 tokens, each with logits that are rounded by an epsilon, to either side.
     logits = model(prompts(2)[None])
     assert_same_beams(beams, right, rounding(40**0.5, logits)["atol"])
+
+
+@pytest.mark.parametrize("deviation, step", [*product((0.5, 3, 8), (None, 0.25, 1))])
+def test_top_p_of_a_large_vocabulary_is_that_of_all_sorted_and_summed(deviation, step):
+    """Also with equals at the border, with few that are likely, and with many."""
+    logits = deviation * random(2, 20_000)
+    if step is not None:
+        logits = (logits / step).round() * step
+    if deviation == 3:
+        logits[0, 100:] = -math.inf
+    for p in (0.1, 0.5, 0.9, 0.99):
+        for row, shaped in zip(logits.numpy(), top_p(logits, p).numpy(), strict=True):
+            # In NumPy, with the longest floats there are.
+            order = np.argsort(-row, kind="stable")
+            masses = np.exp(row[order].astype(np.longdouble) - row.max())
+            before = np.cumsum(masses / masses.sum()) - masses / masses.sum()
+            kept = order[before < p]
+            expected = np.full_like(row, -np.inf)
+            expected[kept] = row[kept]
+            assert np.array_equal(shaped, expected), p

@@ -6,7 +6,7 @@ from dataclasses import replace
 import gguf
 import pytest
 import torch
-from common import pack, random, random_tokens, rounding, seeded, shaken
+from common import EXACT, pack, random, random_tokens, rounding, seeded, shaken
 from torch import nn
 from torch.testing import assert_close
 
@@ -15,6 +15,7 @@ from companion import GPT, GPTConfig
 from companion.artifacts import SMOLLM2
 from companion.device import bfloat16_is_faster
 from companion.pretrained import quantized
+from companion.pretrained.joined import JoinedAttention, JoinedFeedForward, join_layers
 from companion.pretrained.quantized import (
     PackedLinear,
     PrepackedLinear,
@@ -23,6 +24,7 @@ from companion.pretrained.quantized import (
     prepack,
     private_operation,
 )
+from companion.pretrained.smollm2 import load_smollm2
 
 SMALL = GPTConfig(d_vocab=17, context_length=8, d_model=16, n_heads=4, n_layers=2)
 WIDER = replace(SMALL, d_model=64)  # inputs in blocks of 32
@@ -158,9 +160,9 @@ def test_differences_of_weights_come_out_of_the_kernel_to_half_a_scale_each(
 @pytest.mark.parametrize("n_bits", [4, 8])
 def test_each_weight_comes_out_of_the_kernel_where_it_was(n_bits):
     """Each input alone gives a column of the weight, to its step and bfloat16."""
-    weight = torch.randn(48, 96, generator=seeded(0))
+    weight = torch.randn(64, 96, generator=seeded(0))
     layer = PackedLinear(weight, n_bits=n_bits)
-    assert layer.packed.nbytes == 48 * 96 * n_bits // 8
+    assert layer.packed.nbytes == 64 * 96 * n_bits // 8
     blocks = weight.unflatten(1, (-1, 32))
     step = (blocks.amax(-1) - blocks.amin(-1)) / (2**n_bits - 1)
     allowed = step.repeat_interleave(32, 1) / 2 + 2**-7 * blocks.abs().max()
@@ -170,7 +172,7 @@ def test_each_weight_comes_out_of_the_kernel_where_it_was(n_bits):
 @pytest.mark.parametrize("n_bits", [4, 8])
 @pytest.mark.parametrize("n_out", [64, 57])
 def test_a_layer_is_float64_s_with_the_rounded_weights(n_bits, n_out):
-    """Also where the outputs don't come in sixteens."""
+    """Also where the outputs don't come in groups of 64."""
     weight = torch.randn(n_out, 128, generator=seeded(1))
     bias = torch.randn(n_out, generator=seeded(3))
     numbers, scales, minimums = in_blocks(weight, n_bits)
@@ -217,7 +219,7 @@ def test_what_the_kernel_has_no_blocks_for_is_refused():
 @pytest.mark.usefixtures("processor")
 @torch.no_grad()
 def test_a_model_is_packed_whatever_its_vocabulary_and_its_biases():
-    """GPT-2's own 50,257 tokens don't come in sixteens, and its layers have biases."""
+    """GPT-2's own 50,257 tokens don't come in groups, and its layers have biases."""
     config = GPTConfig(d_vocab=50_257, context_length=16, d_model=96, n_layers=1)
     model = shaken(GPT(config), 0.02)
     tokens = random_tokens(2, 9, d_vocab=50_257)
@@ -335,3 +337,104 @@ def test_without_the_kernel_the_weights_run_unpacked_and_it_says_so(monkeypatch)
 def test_an_operation_that_this_pytorch_lacks_is_named_with_the_way_out():
     with pytest.raises(ValueError, match="has no _none_such.* without prepack"):
         private_operation(torch.ops.mkldnn, "_none_such")
+
+
+def test_a_weight_that_is_packed_in_parts_is_the_same(monkeypatch):
+    """With rows that fill the last group up, and halves of 8 bits."""
+    weight = random(200, 64)
+    for n_bits in (4, 8):
+        monkeypatch.setattr(quantized, "N_ROWS", 10_000)
+        whole = PackedLinear(weight, n_bits=n_bits)
+        monkeypatch.setattr(quantized, "N_ROWS", 64)
+        parts = PackedLinear(weight, n_bits=n_bits)
+        for name, x in whole.named_buffers():
+            assert torch.equal(x, parts.get_buffer(name)), (name, n_bits)
+
+
+SHAPES = {
+    "GPT-2's": WIDER,
+    "Llama's": replace(
+        WIDER, n_kv_heads=2, positions="rotary", norm="rms", feed_forward="gated",
+        activation="silu", bias=False,
+    ),
+    "our own": replace(
+        WIDER, n_kv_heads=1, positions="rotary", qk_norm=True, norm="rms",
+        activation="squared_relu", bias=False, tie_embeddings=False,
+    ),
+    "ALiBi": replace(WIDER, n_kv_heads=2, positions="alibi", feed_forward="gated"),
+    "explicit": replace(WIDER, n_kv_heads=2, engine="explicit"),
+    "post-norm": replace(WIDER, pre_norm=False, positions="t5"),
+}  # fmt: skip
+
+
+def caches() -> list:
+    """Every cache there is, for two streams and eight positions."""
+    return [
+        companion.PreallocatedCache(8),
+        companion.ConcatenatingCache(),
+        companion.Int8Cache(8),
+        companion.RaggedCache(8, 2),
+        companion.SinkCache(3, n_sinks=1),
+    ]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.no_grad()
+def test_joined_layers_take_every_cache_and_mask_that_a_block_takes(shape):
+    """Laid out as they are, nothing is rounded but sums: whole, cut, token by token."""
+    model = shaken(GPT(SHAPES[shape]), 0.1).double()
+    twin = copy.deepcopy(model)
+    join_layers(twin, lambda layer: layer, lambda _: True)
+    assert type(twin.blocks[1].attention) is JoinedAttention
+    is_gated = SHAPES[shape].feed_forward == "gated"
+    assert is_gated == (type(twin.blocks[1].feed_forward) is JoinedFeedForward)
+
+    tokens = random_tokens(2, 8, d_vocab=17)
+    mask = random(2, 1, 8, 8) > -1
+    mask |= torch.eye(8, dtype=torch.bool)
+    for options in ({}, {"mask": mask}, {"last": 3}):
+        assert_close(twin(tokens, **options), model(tokens, **options), **EXACT)
+    for cache, other in zip(caches(), caches(), strict=True):
+        # A last digit of 8 bits may fall otherwise, by half a hundredth of a vector.
+        close = EXACT
+        if isinstance(cache, companion.Int8Cache):
+            close = {"atol": 0.05, "rtol": 0}
+        for part in tokens.split([3, 1, 2, 1, 1], 1):
+            assert_close(twin(part, cache), model(part, other), **close)
+            assert len(cache) == len(other)
+
+
+@torch.no_grad()
+def test_what_is_of_another_kind_is_not_joined():
+    """A hook would be lost, and another class may compute something else."""
+    model = GPT(replace(WIDER, feed_forward="gated"), cross=True)
+    plain, hooked, other, biased = (copy.deepcopy(model.blocks[0]) for _ in range(4))
+    hooked.attention.to_keys.register_forward_hook(lambda *_: None)
+    hooked.feed_forward.register_forward_hook(lambda *_: None)
+    other.attention.to_values = Doubled(64, 64)
+    other.feed_forward.to_gate = Doubled(64, 256)
+    biased.attention.to_keys.bias = None
+    biased.feed_forward.to_gate.bias = None
+    for block in (plain, hooked, other, biased):
+        join_layers(block, lambda layer: layer, lambda _: True)
+        is_joined = block is plain
+        assert is_joined == isinstance(block.attention, JoinedAttention)
+        assert is_joined == isinstance(block.feed_forward, JoinedFeedForward)
+        assert not isinstance(block.cross_attention, JoinedAttention)
+    with pytest.raises(ValueError, match="reads no context"):
+        plain.attention(random(1, 2, 64), random(1, 2, 64))
+
+
+@pytest.mark.usefixtures("processor")
+def test_packed_block_by_block_the_published_model_is_the_same(loaded):
+    """Each number and scale, so that every answer is."""
+    if not quantized.kernel_is_here():
+        pytest.skip("nothing is packed here")
+    expected = pack(copy.deepcopy(loaded[0]))
+    model, _ = load_smollm2(packed=True)
+    tensors = dict([*model.named_parameters(), *model.named_buffers()])
+    others = dict([*expected.named_parameters(), *expected.named_buffers()])
+    assert [*tensors] == [*others] and len(tensors) > 300
+    for name, x in tensors.items():
+        assert torch.equal(x, others[name]) and not x.requires_grad, name
+    assert not any(part.training for part in model.modules())
