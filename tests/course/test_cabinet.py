@@ -112,9 +112,26 @@ def a_text(machine: Machine) -> torch.Tensor:
     return jumps.cumsum(0) % machine.d_vocab
 
 
-def test_there_are_twenty_and_ten_of_different_names():
-    assert len(FAULTS) == 20 and len(HIDDEN) == 10
-    assert len({name_of(fault) for fault in ALL}) == 30
+def test_there_are_twenty_two_and_ten_of_different_names():
+    assert len(FAULTS) == 22 and len(HIDDEN) == 10
+    assert len({name_of(fault) for fault in ALL}) == 32
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["WeightsDetached", "NormDetached"])
+def test_a_right_forward_may_have_a_wrong_backward(name, seed):
+    """The logits are those of the right machine, to the bit; the gradients aren't."""
+    (fault,) = (fault for fault in FAULTS if name_of(fault) == name)
+    tokens = a_text(Machine())[:32].view(2, 16)
+    logits, gradients = [], []
+    for machine in (Machine(), fault()):
+        model = machine.model(seed)
+        logits.append(model(tokens))
+        machine.loss(logits[-1], tokens).backward()
+        found = [p.grad for p in model.parameters() if p.grad is not None]
+        gradients.append(torch.cat([g.flatten() for g in found]).norm())
+    assert torch.equal(*logits)
+    assert abs(gradients[0] - gradients[1]) > 0.01 * gradients[0]
 
 
 @each_fault
@@ -199,7 +216,7 @@ def test_a_false_alarm_is_named_and_finds_nothing():
         return False
 
     verdict = judge([my_alarm])
-    assert verdict.n_found == 0 and verdict.n_faults == 20
+    assert verdict.n_found == 0 and verdict.n_faults == 22
     (words,) = verdict.alarms
     assert words == "my_alarm flags a machine that is right: it returns False"
 
@@ -403,7 +420,7 @@ def test_names_and_words_tell_nothing():
         assert complaint(my_look, machine) is None
         after = [repr(vars(part)) for part in (type(machine), *classes_of(machine))]
         assert after == before
-    assert len(told) == 32 and all(one == told[0] for one in told)
+    assert len(told) == 34 and all(one == told[0] for one in told)
 
 
 def test_the_class_of_a_part_tells_nothing():
@@ -460,7 +477,7 @@ def test_a_test_that_hangs_is_ended_also_where_it_catches_all():
     begin = time.monotonic()
     verdict = judge([my_endless], seconds=0.2)
     assert "my_endless takes longer than 0.2 s" in verdict.alarms[0]
-    assert time.monotonic() - begin < 60  # once, not for each of twenty machines
+    assert time.monotonic() - begin < 60  # once, not for each machine
 
 
 def test_the_check_counts_and_never_names(capsys):
@@ -471,7 +488,7 @@ def test_the_check_counts_and_never_names(capsys):
 
     checks.cabinet(lambda: [my_order])
     said = capsys.readouterr().out
-    assert "1 of 20 faults found, no false alarm" in said
+    assert "1 of 22 faults found, no false alarm" in said
     assert not any(name_of(fault) in said for fault in FAULTS)
 
 

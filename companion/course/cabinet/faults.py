@@ -1,4 +1,4 @@
-"""Twenty machines with one silent fault each. Chapter 16.
+"""Twenty-two machines with one silent fault each. Chapter 16.
 
 Nothing crashes in any of them, all shapes are right, and the loss falls. Each says what
 is wrong and where the like of it was found. **Who wants to find them should not read
@@ -66,6 +66,13 @@ class SoftmaxOverQueries(Attention):
     def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
         shares = scores.masked_fill(~mask, -math.inf).softmax(-2)
         return shares.nan_to_num()
+
+
+class WeightsDetached(Attention):
+    """The weights are right, and have no gradient. pytorch/torchtitan, PR 4796."""
+
+    def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return super().weights(scores.detach(), mask)
 
 
 class HeadsByView(Attention):
@@ -158,6 +165,14 @@ class NormOverTime(RMSNorm):
     """The norm is taken over the places, so that later ones count. Chapter 04."""
 
     axis = -2
+
+
+class NormDetached(RMSNorm):
+    """The way back takes the root mean square for a constant. Chapters 04 and 16."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        square = x.detach().square().mean(self.axis, keepdim=True)
+        return x * (square + 1e-5).rsqrt() * self.gain
 
 
 class DropoutStays(Block):
@@ -287,6 +302,7 @@ FAULTS = (
     model_fault(with_attention(ScaleIsD)),
     model_fault(with_attention(MaskAfterSoftmax)),
     model_fault(with_attention(SoftmaxOverQueries)),
+    model_fault(with_attention(WeightsDetached)),
     model_fault(with_attention(HeadsByView)),
     model_fault(OneAhead),
     model_fault(FillerSeen),
@@ -295,6 +311,7 @@ FAULTS = (
     model_fault(PositionsFromZero),
     model_fault(with_block(ShortcutAfterNorm)),
     model_fault(with_norm(NormOverTime)),
+    model_fault(with_norm(NormDetached)),
     model_fault(with_block(DropoutStays)),
     model_fault(TiedOnce),
     TargetsNotShifted,

@@ -13,6 +13,7 @@ from .nothing_crashes import cabinet, goes_on, later_changes_nothing
 from .one_machine import accumulated, block_operations, linear_attention, merge_all
 from .positional_encodings import buckets, induction_scores, neighbours, slopes
 from .published_weights import bits_a_weight, chat, eight_bits, rows
+from .pull_requests import packed, router, same_share, sinks
 from .reward import (
     answer_loss,
     drawn_log_p,
