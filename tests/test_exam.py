@@ -151,11 +151,14 @@ def test_a_key_s_mistakes_are_worked_out_by_hand():
         wrong = sum(map(int.__mul__, terms, values)) / sum(terms)
         assert list(asked[title].mistakes.values())[0] == pytest.approx(wrong)
 
-        letters = re.search("[abc]{16}", asked[merges].text)[0]
+        letters = re.search("[abc]{13,}", asked[merges].text)[0]
         given = asked[merges].mistakes
-        assert given["each pair is joined once, not wherever it stands"] == 14
+        assert (
+            given["each pair is joined once, not wherever it stands"]
+            == len(letters) - 2
+        )
         pair, n = Counter(pairwise(letters)).most_common(1)[0]
-        assert given["one merge alone"] == 16 - n
+        assert given["one merge alone"] == len(letters) - n
 
         assert asked[cache].mistakes["bits, not bytes"] == 8 * asked[cache].right
 
