@@ -25,8 +25,8 @@ ORDERED := $(wildcard notebooks/05_*.ipynb)
 ORDERED += $(filter-out $(ORDERED) $(READERS),$(NOTEBOOKS)) $(READERS)
 
 .PHONY: help lab test data notebooks browser train explore describe chat tune bench tables \
-	seeds ladder fuzz kernels machine mutants assignment classroom guide site slides pages \
-	pictures links lock clean
+	seeds ladder fuzz kernels machine mutants assignment classroom exam guide site slides \
+	pages pictures links lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | \
@@ -113,6 +113,9 @@ classroom: classroom-extra ## hold such a course: hand in, grade, give feedback
 classroom-extra: data
 	$(PYTHON) -m pip install --quiet --constraint requirements.lock \
 		--no-build-isolation --editable .[classroom]
+
+exam: $(VENV)/ready ## write a paper exam for each name: make exam roster=students.csv
+	@$(PYTHON) docs/exam.py "$(roster)" $(if $(seed),--seed "$(seed)")
 
 guide: data ## renew the mistakes in the teacher's guide from the checks
 	$(PYTHON) tests/tools/guide.py

@@ -10,6 +10,7 @@ from assignment import (
     BEGIN,
     CAPSTONE,
     END,
+    GRADING,
     HIDDEN_POINTS,
     NOTEBOOKS,
     STUB,
@@ -19,6 +20,8 @@ from assignment import (
     write_course,
 )
 from hand_ins import facts
+
+from companion.course import checks
 
 KEYS = {"schema_version", "grade_id", "grade", "solution", "locked", "task"}
 
@@ -105,7 +108,7 @@ def test_settings_that_a_teacher_has_changed_stay_and_are_named(tmp_path):
 def test_a_teacher_s_own_grading_stays_and_is_named(tmp_path):
     write_course(tmp_path)
     folder = tmp_path / "grading"
-    given = {path.name for path in (TUTOR.parent / "grading").glob("*.py")}
+    given = {path.name for path in GRADING.glob("*.py")}
     assert {path.name for path in folder.iterdir()} == given
     (folder / "running.py").write_text("mine")
     assert write_course(tmp_path) == [folder]
@@ -167,11 +170,14 @@ def test_a_source_that_can_not_be_read_stays(tmp_path):
     assert path.read_text() == "<<<<<<< mine"
 
 
-def test_a_tutor_s_page_goes_with_every_chapter_and_a_teacher_s_own_stays(tmp_path):
+@pytest.mark.parametrize("name", TUTOR)
+def test_a_tutor_s_page_goes_with_every_chapter_and_a_teacher_s_own_stays(
+    tmp_path, name
+):
     write_course(tmp_path)
-    pages = sorted(tmp_path.glob("source/*/AGENTS.md"))
+    pages = sorted(tmp_path.glob(f"source/*/{name}"))
     assert [page.parent.name for page in pages] == [path.stem for path in NOTEBOOKS]
-    text = TUTOR.read_text("utf-8")
+    text = TUTOR[name].read_text("utf-8")
     assert all(page.read_text("utf-8") == text for page in pages)
     assert "](" not in text  # from there a link would lead nowhere
     pages[0].write_text("mine")
@@ -179,9 +185,22 @@ def test_a_tutor_s_page_goes_with_every_chapter_and_a_teacher_s_own_stays(tmp_pa
     assert pages[0].read_text() == "mine"
 
 
+def test_what_the_tutor_s_page_quotes_is_in_the_chapter_and_its_check():
+    text = TUTOR["TUTOR.md"].read_text("utf-8")
+    heading, chapter = re.search(r'"([^"]+)" in chapter (\d\d)', text).groups()
+    (path,) = (path for path in NOTEBOOKS if path.stem.startswith(chapter))
+    assert f"\n## {heading}" in "\n" + "\n".join(
+        cell.source for cell in nbformat.read(path, as_version=4).cells
+    )
+    (check,) = re.findall(r"`checks\.(\w+)`", text)
+    (said,) = re.findall(r'It says "([^"]+)"', text)
+    assert any(said in words for words in getattr(checks, check).known().mistakes)
+
+
 def test_an_assistant_that_is_opened_beside_the_notebooks_gets_the_rules():
     page = NOTEBOOKS[0].parent / "AGENTS.md"
     text = page.read_text("utf-8")
-    (link,) = re.findall(r"\]\(([^)]+)\)", text)
-    assert (page.parent / link).resolve() == TUTOR.resolve()
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    pages = [(page.parent / link).resolve() for link in links]
+    assert pages == [path.resolve() for path in TUTOR.values()]
     assert "raise NotImplementedError" in text

@@ -26,7 +26,11 @@ BEGIN, END = "    ### BEGIN SOLUTION", "    ### END SOLUTION"
 CAPSTONE = "16_nothing_crashes"
 HIDDEN = ROOT / "docs" / "hidden_cabinet.py"
 HIDDEN_POINTS = 10
-TUTOR = ROOT / "docs" / "tutor.md"  # for coding assistants, beside the exercises
+# For assistants, beside the exercises: what a tutor may do, and how a talk goes.
+TUTOR = {
+    "AGENTS.md": ROOT / "docs" / "tutor.md",
+    "TUTOR.md": ROOT / "notebooks" / "TUTOR.md",
+}
 STUB = re.compile(r"    raise NotImplementedError\n\nchecks\.(\w+)\((my_\w+)\)$")
 HEAD = """{title}: exercises
 
@@ -255,8 +259,9 @@ def write_course(folder: Path, bank: bool = False) -> list[Path]:
         source = folder / "source" / path.stem
         if not write(assignment(path, bank), source / path.name):
             kept.append(source / path.name)
-        if not copy(TUTOR, source / "AGENTS.md"):
-            kept.append(source / "AGENTS.md")
+        for name, page in TUTOR.items():
+            if not copy(page, source / name):
+                kept.append(source / name)
     return kept
 
 
