@@ -2,7 +2,8 @@
 
 Each chapter from 00 to 05 ends on its rung. A rung is the loss on the whole validation
 text, in nats a character, of a model that was trained for 300 steps of 24 windows of 64
-characters. `make ladder` runs the chapters with three other seeds and stores theirs.
+characters. Chapter 17 compares its rungs with each other, after 200 steps each. `make
+ladder` runs these chapters with three other seeds and stores theirs.
 """
 
 import json
@@ -229,4 +230,39 @@ def draw(rungs: dict[str, float], title: str, says: str) -> None:
         "validation loss (nats a character)",
         alt=f"The ladder: a bar for each of {len(losses)} rungs. The rungs of this"
         f" chapter: {numbers}. It writes: {line}",
+    )
+
+
+def compare(rungs: dict[str, float], title: str, says: str) -> None:
+    """Draws what each rung gains over the first of them, a row of points for each.
+
+    The title states the finding. A run is compared with the first rung's of the same
+    seed: large points are these runs, small ones the three that are stored. The grey
+    band is as wide as the first rung's own losses lie apart: what stays within it may
+    be luck. `says` is what a model of the last rung writes.
+    """
+    known = stored()
+    first, *others = rungs
+    own = [rungs[first], *known.get(first, {}).get("nats", [])]
+    width = max(own) - min(own)
+
+    figure, axis = plt.subplots(figsize=(11, 1.8 + 0.5 * len(others)))
+    axis.axvspan(-width, width, color="0.9", zorder=0)
+    axis.axvline(0, color="black", lw=1)
+    for i, name in enumerate(others):
+        pairs = zip(own[1:], known.get(name, {}).get("nats", []), strict=False)
+        gains = [before - after for before, after in pairs]
+        axis.plot(gains, [i] * len(gains), "o", color="0.45", ms=6)
+        axis.plot(rungs[first] - rungs[name], i, "o", color=COLORS[0], ms=11)
+    axis.set_yticks(range(len(others)), others)
+    axis.set_ylim(len(others) - 0.5, -0.5)
+
+    line = says.replace("\n", "↵ ")
+    figure.supxlabel(line, family="monospace", fontsize=12, parse_math=False)
+    numbers = ", ".join(f"{name} {loss:.3f}" for name, loss in rungs.items())
+    finish(
+        title,
+        f"nats a character gained over “{first}” of the same seed (right is better)",
+        alt=f"The ladder: points for {len(others)} rungs. The rungs of this chapter:"
+        f" {numbers}. It writes: {line}",
     )

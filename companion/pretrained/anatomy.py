@@ -156,13 +156,13 @@ class Anatomy:
             text = f"windows of {widths[0]:,} tokens in {len(widths)} layers of"
             found.append(Part(f"{text} {self.n_layers}", "07", False))
         if family.has_sinks:
-            found.append(Part("a learned sink for each head", None, False))
+            found.append(Part("a learned sink for each head", "17", False))
 
         width = f"{self.d_hidden:,} features"
         if self.n_experts:
             text = f"{self.n_experts} experts of {self.d_expert:,} features,"
             text += f" {self.n_experts_per_token} for each token"
-            found.append(Part(text, None, False))
+            found.append(Part(text, "17", False))
         if not self.n_experts or self.dense_layers:
             found.append(Part(f"{family.feed_forward} feed-forward of {width}", "12"))
         if self.mlp_bias:

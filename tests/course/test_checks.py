@@ -31,6 +31,7 @@ from answers import (
     reward,
     sampling,
     serving,
+    since_then,
     tokens,
     training,
 )
@@ -48,6 +49,7 @@ from companion.course.checks.compare import (
 CHAPTERS = (tokens, attention, multi_head, positional_encodings, blocks, training)
 CHAPTERS += (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
 CHAPTERS += (published_weights, inside, fine_tuning, reward, nothing_crashes)
+CHAPTERS += (since_then,)
 CHECKS = [x for x in vars(checks).values() if inspect.isfunction(x)]
 X = torch.arange(6.0).view(2, 3)
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda x: x.__name__)

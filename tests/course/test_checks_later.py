@@ -17,6 +17,7 @@ from answers import (
     reward,
     sampling,
     serving,
+    since_then,
 )
 
 from companion.course import checks
@@ -24,6 +25,7 @@ from companion.course.checks.compare import Mistake
 
 CHAPTERS = (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
 CHAPTERS += (published_weights, inside, fine_tuning, reward, nothing_crashes)
+CHAPTERS += (since_then,)
 CHECKS = list(dict.fromkeys(check for c in CHAPTERS for check, _ in c.RIGHT))
 
 LISTS = (checks.write, checks.ending, checks.talk, checks.schedule, checks.accumulated)

@@ -147,6 +147,28 @@ def test_the_figure_has_what_came_before_and_the_rungs_of_now(monkeypatch):
     plt.gcf().canvas.draw()
 
 
+def test_a_comparison_is_with_the_first_rung_of_the_same_seed(monkeypatch):
+    shown = []
+    known = {
+        "plain": {"chapter": "17", "nats": [2.0, 2.2, 2.1]},
+        "better": {"chapter": "17", "nats": [1.9, 2.0, 2.1]},
+    }
+    monkeypatch.setattr(ladder, "stored", lambda: known)
+    monkeypatch.setattr(ladder.plt, "close", lambda: None)
+    monkeypatch.setattr(plots, "display", lambda _, **more: shown.append(more))
+    ladder.compare({"plain": 2.05, "better": 2.0, "new": 2.1}, "Some", "ROMEO:\nAy")
+
+    axis = plt.gca()
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["better", "new"]
+    points = [[*line.get_xdata()] for line in axis.lines[1:]]
+    assert points[0] == pytest.approx([0.1, 0.2, 0]) and points[2] == []
+    assert [points[1], points[3]] == [pytest.approx([0.05]), pytest.approx([-0.05])]
+    (band,) = axis.patches
+    assert band.get_width() == pytest.approx(0.4)
+    alt = shown[0]["metadata"]["image/png"]["alt"]
+    assert "plain 2.050, better 2.000, new 2.100" in alt and "ROMEO:↵ Ay" in alt
+
+
 def rungs_seen(stem: str) -> dict[str, float]:
     """The rungs of a chapter's figures, as they stand in their alternative texts."""
     outputs = [output for cell in CODE[stem] for output in cell.outputs]
@@ -166,7 +188,11 @@ def test_every_rung_of_a_chapter_is_stored_and_within_its_band(chapter):
     seen = rungs_seen(stem)
     of_chapter = [k for k, v in ladder.stored().items() if v["chapter"] == chapter]
     assert [*seen] == of_chapter and ladder.within(seen)
-    drawn = [cell.source for cell in CODE[stem] if "ladder.draw(" in cell.source]
+    drawn = [
+        cell.source
+        for cell in CODE[stem]
+        if re.search(r"ladder\.(draw|compare)\(", cell.source)
+    ]
     assert drawn and all("assert ladder.within(rungs)" in source for source in drawn)
 
 
