@@ -18,7 +18,7 @@ from ..model.gpt import GPT, GPTConfig
 from ..training.checkpoints import CheckpointError, read_checkpoint
 from ..training.loop import PATIENCE, check_trainable
 from ..training.processes import Process, full_tensor, shard
-from ..training.resumable import Resumable, explain_resuming
+from ..training.resumable import Resumable, explain_resuming, half_precision
 from .recipes import RECIPES, Recipe, shakespeare_tokens
 
 # Where chapter 05 saves the weights of the reader's own model, by their names.
@@ -95,15 +95,7 @@ class Run(Resumable):
         model = self.model
         if self.process.world > 1 and not self.sharded:  # it averages gradients
             model = nn.parallel.DistributedDataParallel(model)
-        # Muon multiplies in bfloat16, too, as its authors do: 2.5 times as fast, and as
-        # good. No cache, which would keep the first step's halved weights for all.
-        half_precision = torch.autocast(
-            torch.device(self.process.device).type,
-            torch.bfloat16,
-            enabled=self.recipe.bfloat16,
-            cache_enabled=False,
-        )
-        with half_precision:
+        with half_precision(self.process.device, self.recipe.bfloat16):
             return self.train(
                 model,
                 self.batches(),
