@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from .cells import Given
-from .hand_ins import NotTaken, choose, fingerprint
+from .hand_ins import NotTaken, choose, digests
 
 COLUMNS = (
     "assignment,duedate,timestamp,student_id,last_name,first_name,email,"
@@ -80,7 +80,7 @@ def changed(folder: Path, name: str, given: list[Given], facts: dict) -> list[st
         path, _ = choose(folder, name, given)
     except NotTaken as error:
         return [f"handed in anew, and not graded: {error}"]
-    now = fingerprint(path, given)
+    now = digests(path, given)
     words = {
         "hand_in": "handed in anew, and not graded since",
         "checks": "a check has changed, and it was not graded since",
