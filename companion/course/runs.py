@@ -195,7 +195,7 @@ def trained(name: str = "fast") -> GPT:
     check_name(RECIPES, name=name)
     if name == "fast" and MY_GPT.exists():
         try:
-            return read_my_gpt(MY_GPT)
+            return read_my_gpt(MY_GPT, RECIPES[name].config)
         except ValueError as reason:
             print(f"{reason}. The recipe's model takes its place.")
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ..model.gpt import GPT, GPTConfig
 from ..training.checkpoints import read_checkpoint
-from .recipes import RECIPES
 
 
 def plain_shapes(config: GPTConfig) -> dict[str, torch.Size]:
@@ -65,18 +64,16 @@ def load_model(path: Path) -> GPT:
     return model.eval()
 
 
-def read_my_gpt(path: Path) -> GPT:
+def read_my_gpt(path: Path, config: GPTConfig) -> GPT:
     """Reads the weights that chapter 05's own class has learned. Returns a GPT of them.
 
-    Its configuration is the recipe's, fast, since the file holds nothing but weights.
-    Raises ValueError for a file that is damaged, that doesn't fit, or in which a number
-    isn't finite.
+    The file holds nothing but weights, so the configuration is given. Raises ValueError
+    for a file that is damaged, that doesn't fit, or in which a number isn't finite.
     """
     try:
         weights = load_file(path)
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} can't be read ({error})") from error
-    config = RECIPES["fast"].config
     try:
         check_weights(weights, config)
     except ValueError as error:
