@@ -136,7 +136,7 @@ pictures: data ## renew the README's picture from chapter 05's model
 	$(PYTHON) tests/tools/pictures.py
 
 links: $(VENV)/ready ## put this clone's own remote into the addresses of docs/install.md
-	$(PYTHON) tests/tools/links.py
+	$(PYTHON) tests/tools/own_remote.py
 
 lock: data ## pin every package anew, within the bounds of pyproject.toml
 	$(PYTHON) tests/tools/lock.py

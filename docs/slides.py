@@ -7,9 +7,11 @@ Solutions, folded code and the set-up are left out.
 
 import re
 import shutil
+from collections.abc import Sequence
 
 from chapters import PATHS, ROOT, SLIDER, figures, prepared
 from nbconvert import SlidesExporter
+from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 SLIDES = ROOT / "build" / "slides"
@@ -39,12 +41,17 @@ def n_words(text: str) -> int:
     return len([word for word in plain.split() if re.search(r"\w", word)])
 
 
-def line(prose: list[str], room: int, announced) -> str:
-    """What announces the thing, or else the first sentences that have room."""
+def words_to_read(prose: list[str], room: int, announces: bool) -> str:
+    """A slide's own words, at most `room`: of its prose the first sentences.
+
+    Where a cell follows that the prose `announces`, it is the sentence with the colon.
+    """
     blocks = "\n\n".join(prose).split("\n\n")
     plain = [block for block in blocks if re.match(r"[^-|<>\d`]", block)]
     sentences = [x for block in plain for x in SENTENCE.findall(block)]
-    last = sentences[-1] if announced and sentences else ""
+    last = ""
+    if announces and sentences:
+        last = sentences[-1]
     if last.endswith(":") and n_words(last) <= room:
         return last
     chosen = []
@@ -56,7 +63,7 @@ def line(prose: list[str], room: int, announced) -> str:
     return " ".join(chosen)
 
 
-def things(cell) -> list:
+def shown_cells(cell: NotebookNode) -> list[NotebookNode]:
     """What a cell of code shows: itself with what it prints, then its figures."""
     cell.metadata["folded"] = "hide-input" in cell.metadata.get("tags", [])
     pictures = [new_code_cell(outputs=[picture]) for picture in figures(cell)]
@@ -68,15 +75,23 @@ def things(cell) -> list:
         if output not in figures(cell)
         and output.get("data", {}).get("text/markdown") != SLIDER
     ]
-    shown = cell.outputs or not cell.metadata["folded"]
-    return [cell] * bool(shown) + pictures
+    if cell.metadata["folded"] and not cell.outputs:
+        return pictures
+    return [cell, *pictures]
 
 
-def slide(title: str, prose: list[str], thing=None, after=()) -> list:
+def one_slide(
+    title: str,
+    prose: list[str],
+    shown: NotebookNode | None = None,
+    after: Sequence[str] = (),
+) -> list[NotebookNode]:
     """A slide's cells: what is read, what is looked at, and what is said."""
-    words = line(prose, WORDS - n_words(title), announced=thing)
+    room = WORDS - n_words(title)
+    words = words_to_read(prose, room, announces=shown is not None)
     cells = [new_markdown_cell(f"{title}\n\n{words}".strip())]
-    cells += [thing] if thing else []
+    if shown is not None:
+        cells.append(shown)
     cells[0].metadata["slideshow"] = {"slide_type": "slide"}
     for cell in cells[1:]:
         cell.metadata["slideshow"] = {"slide_type": "-"}
@@ -85,12 +100,12 @@ def slide(title: str, prose: list[str], thing=None, after=()) -> list:
     return cells + [notes]
 
 
-def sections(cells) -> list[tuple[str, list]]:
+def sections(cells: list[NotebookNode]) -> list[tuple[str, list]]:
     """Each heading or exercise, and what follows it: texts, and cells to look at."""
     found = []
     for cell in cells:
         if cell.cell_type == "code":
-            found[-1][1].extend(things(cell))
+            found[-1][1].extend(shown_cells(cell))
             continue
         for piece in pieces(cell.source):
             if exercise := re.match(r"\*\*(\d+\. .+?)\*\*$", piece, re.S):
@@ -104,33 +119,36 @@ def sections(cells) -> list[tuple[str, list]]:
     return found
 
 
-def slides(title: str, parts: list) -> list:
-    """A section's slides, one for each thing, or a single one for words alone.
+def slides_of(title: str, parts: list) -> list[NotebookNode]:
+    """A section's slides, one for each cell to look at, or one for words alone.
 
-    A thing comes with the prose that leads to it. What is said after the last one is
+    A cell comes with the prose that leads to it. What is said after the last one is
     said while it still shows; the title page begins with words alone.
     """
     shown = [i for i, part in enumerate(parts) if not isinstance(part, str)]
     if title.startswith("# ") or not shown:
         first = shown[0] if shown else len(parts)
-        rest = slides(f"#{title}", parts[first:]) if shown else []
-        return slide(title, parts[:first]) + rest
+        slides = one_slide(title, parts[:first])
+        if shown:
+            slides += slides_of(f"#{title}", parts[first:])
+        return slides
     cells = []
     begin = 0
     for i in shown:
         after = parts[i + 1 :] if i == shown[-1] else []
-        cells += slide(title, parts[begin:i], parts[i], after)
+        cells += one_slide(title, parts[begin:i], parts[i], after)
         begin = i + 1
     return cells
 
 
-def deck(notebook):
+def deck(notebook: NotebookNode) -> NotebookNode:
     """The notebook as a deck."""
     tagged = [(cell.metadata.get("tags", []), cell) for cell in notebook.cells]
     cells = [cell for tags, cell in tagged if "solution" not in tags]
     cells.remove(next(cell for cell in cells if cell.cell_type == "code"))
-    made = [slides(title, parts) for title, parts in sections(cells)]
-    notebook.cells = sum(made, [])
+    notebook.cells = []
+    for section, parts in sections(cells):
+        notebook.cells += slides_of(section, parts)
     notebook.metadata["title"] = cells[0].source.partition("\n")[0].strip("# ")
     return notebook
 

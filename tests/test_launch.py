@@ -10,13 +10,13 @@ import tomllib
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import links
+import own_remote
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parent.parent
-INSTALL = links.INSTALL.read_text("utf-8")
+INSTALL = own_remote.INSTALL.read_text("utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Binder and cp are POSIX")
 
@@ -65,11 +65,11 @@ def test_every_address_leads_to_this_repository_and_a_notebook_that_is_there():
 
 def test_make_links_fills_in_where_a_clone_comes_from():
     for remote in ("git@github.com:ada/engine.git\n", "https://github.com/ada/engine"):
-        made = links.filled("OWNER/REPOSITORY %2FOWNER%2FREPOSITORY&", remote)
+        made = own_remote.filled("OWNER/REPOSITORY %2FOWNER%2FREPOSITORY&", remote)
         assert made == "ada/engine %2Fada%2Fengine&"
     for remote in ("", "git@github.com:ada", "https://example.org/ada/engine"):
         with pytest.raises(ValueError, match="is no repository on GitHub"):
-            links.filled(INSTALL, remote)
+            own_remote.filled(INSTALL, remote)
 
 
 def test_two_lines_install_what_the_package_needs_and_leave_a_runtime_as_it_is():

@@ -311,3 +311,9 @@ def test_the_forms_for_issues_can_be_read():
         assert len({field["id"] for field in form["body"]}) == len(form["body"])
         labels = [field["attributes"]["label"] for field in form["body"]]
         assert all(labels) and form["body"][0]["validations"]["required"], path.name
+
+
+def test_every_tool_is_told():
+    folder = ROOT / "tests" / "tools"
+    told = set(re.findall(r"`(\w+\.py)`", (folder / "README.md").read_text("utf-8")))
+    assert told == {path.name for path in folder.glob("*.py")}

@@ -10,14 +10,14 @@ from chapters import PATHS, prepared
 
 def test_a_colon_in_the_middle_of_a_sentence_does_not_end_it():
     prose = ["You saw *dogs* stand out: *bark* is a plural. That is attention."]
-    assert slides.line(prose, 40, announced=None) == prose[0]
-    assert slides.line(prose, 5, announced=None) == ""
+    assert slides.words_to_read(prose, 40, announces=False) == prose[0]
+    assert slides.words_to_read(prose, 5, announces=False) == ""
 
 
 def test_what_announces_a_thing_is_said_only_where_the_thing_is_shown():
     prose = ["Two parts are new. Here they are:"]
-    assert slides.line(prose, 40, announced="a cell") == "Here they are:"
-    assert slides.line(prose, 40, announced=None) == "Two parts are new."
+    assert slides.words_to_read(prose, 40, announces=True) == "Here they are:"
+    assert slides.words_to_read(prose, 40, announces=False) == "Two parts are new."
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

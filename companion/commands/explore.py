@@ -10,7 +10,8 @@ from ..artifacts import CACHE
 from ..course.explore import OUT, explore
 from ..course.explore.building import TEXT
 from ..course.explore.fits import check_text
-from ..course.runs import load_model, trained
+from ..course.runs import trained
+from ..course.stored_models import load_model
 from ..files import check_writable
 from ..text.shakespeare import tiny_shakespeare
 from ..text.tokenizers import CharTokenizer

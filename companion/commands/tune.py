@@ -27,7 +27,7 @@ from ..pretrained.talks import Encoded, batch_of_talks
 from ..training.loop import PATIENCE, next_token_loss, say
 from ..training.optimizers import warmup_linear
 from ..training.processes import Process
-from ..training.resumable import Resumable, explain_resuming, unsaved
+from ..training.resumable import Resumable, explain_resuming, half_precision, unsaved
 from .talks_file import (
     FORM,
     HeldOut,
@@ -184,17 +184,8 @@ class Tuning(Resumable):
 
     def judged(self) -> Judgement:
         """Judges the model, as it is now, by what was held out."""
-        with self.half_precision():
+        with half_precision(self.device, bfloat16_is_faster(self.device)):
             return judge(self.model, self.held_out, self.options.batch, self.device)
-
-    def half_precision(self) -> torch.autocast:
-        """Returns a context in which products are of 16 bits where that is faster."""
-        return torch.autocast(
-            torch.device(self.device).type,
-            torch.bfloat16,
-            enabled=bfloat16_is_faster(self.device),
-            cache_enabled=False,
-        )
 
     def finish(self, interrupted: Callable[[], bool]) -> None:
         """Judges the model as it begins, and makes the steps that are left.
@@ -211,7 +202,7 @@ class Tuning(Resumable):
                 seconds = (times[3] - times[0]) / 3
                 self.say_time(seconds * (self.n_steps - self.step))
 
-        with self.half_precision():
+        with half_precision(self.device, bfloat16_is_faster(self.device)):
             self.train(
                 AtPlaces(self.model),
                 self.batches(),

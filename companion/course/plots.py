@@ -61,28 +61,29 @@ def finish(
     plt.close()
 
 
-# The machine of chapter 04 in one row: what is written, and where its middle stands.
-MACHINE = [
-    ("tokens", 0.0),
-    ("embedding", 1.45),
-    ("positions", 2.95),
-    ("norm", 4.4),
-    ("attention", 5.75),
-    ("norm", 7.1),
-    ("feed-\nforward", 8.3),
-    ("norm", 9.75),
-    ("output\nmatrix", 10.95),
-    ("logits", 12.2),
-]
-# The parts that a chapter may light: where they stand, what is written there.
-LIGHTS = {
-    "embedding": (1, "embedding"),
-    "positions": (2, "positions"),
-    "attention": (4, "attention"),
-    "heads": (4, "attention\nin heads"),
-    "feed-forward": (6, "feed-\nforward"),
-    "output matrix": (8, "output\nmatrix"),
+# The machine of chapter 04 in one row: its places, what is written there, and where
+# the middle of it stands.
+MACHINE = {
+    "tokens": ("tokens", 0.0),
+    "embedding": ("embedding", 1.45),
+    "positions": ("positions", 2.95),
+    "attention norm": ("norm", 4.4),
+    "attention": ("attention", 5.75),
+    "feed-forward norm": ("norm", 7.1),
+    "feed-forward": ("feed-\nforward", 8.3),
+    "last norm": ("norm", 9.75),
+    "output matrix": ("output\nmatrix", 10.95),
+    "logits": ("logits", 12.2),
 }
+# The parts that a chapter may light.
+LIGHTS = (
+    "embedding",
+    "positions",
+    "attention",
+    "heads",
+    "feed-forward",
+    "output matrix",
+)
 
 
 def you_are_here(part: str) -> None:
@@ -93,16 +94,19 @@ def you_are_here(part: str) -> None:
     if part not in LIGHTS:
         parts = ", ".join(LIGHTS)
         raise ValueError(f"the machine has no part {part!r}; its parts: {parts}")
-    lit, lit_label = LIGHTS[part]
+    lit = "attention" if part == "heads" else part
 
     _, axis = plt.subplots(figsize=(13, 1.8))
-    axis.plot([0, MACHINE[-1][1]], [0, 0], color="0.5", linewidth=1)  # behind the boxes
-    for i, (label, x) in enumerate(MACHINE):
+    axis.plot(
+        [0, MACHINE["logits"][1]], [0, 0], color="0.5", linewidth=1
+    )  # behind the boxes
+    for place, (label, x) in MACHINE.items():
         box = {"boxstyle": "round,pad=0.35", "facecolor": "0.95", "edgecolor": "0.6"}
-        if i == lit:
-            label = lit_label
+        if place == lit:
             box = {**box, "facecolor": COLORS[4], "edgecolor": "black"}
-        if label in ("tokens", "logits"):  # they go in and come out
+            if part == "heads":
+                label = "attention\nin heads"
+        if place in ("tokens", "logits"):  # they go in and come out
             box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "linewidth": 0}
         axis.text(x, 0, label, ha="center", va="center", bbox=box, fontsize=13)
 

@@ -1,25 +1,24 @@
 """Runs: whole trainings by a recipe, on one device or under torchrun. Chapter 05."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..artifacts import CACHE
 from ..device import bfloat16_is_faster
 from ..inputs import check_between, check_name, check_whole
 from ..interrupts import deferred_interrupts
-from ..model.gpt import GPT, GPTConfig
-from ..training.checkpoints import CheckpointError, read_checkpoint
+from ..model.gpt import GPT
+from ..training.checkpoints import CheckpointError
 from ..training.loop import PATIENCE, check_trainable
 from ..training.processes import Process, full_tensor, shard
-from ..training.resumable import Resumable, explain_resuming
+from ..training.resumable import Resumable, explain_resuming, half_precision
 from .recipes import RECIPES, Recipe, shakespeare_tokens
+from .stored_models import read_my_gpt
 
 # Where chapter 05 saves the weights of the reader's own model, by their names.
 MY_GPT = CACHE / "my_gpt.safetensors"
@@ -95,15 +94,7 @@ class Run(Resumable):
         model = self.model
         if self.process.world > 1 and not self.sharded:  # it averages gradients
             model = nn.parallel.DistributedDataParallel(model)
-        # Muon multiplies in bfloat16, too, as its authors do: 2.5 times as fast, and as
-        # good. No cache, which would keep the first step's halved weights for all.
-        half_precision = torch.autocast(
-            torch.device(self.process.device).type,
-            torch.bfloat16,
-            enabled=self.recipe.bfloat16,
-            cache_enabled=False,
-        )
-        with half_precision:
+        with half_precision(self.process.device, self.recipe.bfloat16):
             return self.train(
                 model,
                 self.batches(),
@@ -189,84 +180,6 @@ def train_recipe(
         return run.full_model(), losses
 
 
-def plain_shapes(config: GPTConfig) -> dict[str, torch.Size]:
-    """Returns the shapes that the weights of a GPT have, by their names."""
-    with torch.device("meta"):  # without making them
-        weights = GPT(config).state_dict()
-    return {name: x.shape for name, x in weights.items()}
-
-
-def check_weights(weights: dict[str, Tensor], config: GPTConfig) -> None:
-    """Raises ValueError unless these are a GPT's weights, by their names and shapes."""
-    expected = plain_shapes(config)
-    for name in sorted(expected.keys() | weights.keys()):
-        if name not in weights:
-            raise ValueError(f"it has no {name}")
-        if name not in expected:
-            raise ValueError(f"it has {name}, which a GPT of its configuration hasn't")
-        shape = tuple(weights[name].shape)
-        expected_shape = tuple(expected[name])
-        if shape != expected_shape:
-            raise ValueError(f"{name} is {shape}, and must be {expected_shape}")
-
-
-def load_model(path: Path) -> GPT:
-    """Returns the GPT of a checkpoint, on the CPU.
-
-    Raises ValueError for one that is damaged or of no GPT.
-    """
-    tensors, about = read_checkpoint(path)
-    settings = {}
-    for name in [field.name for field in fields(GPTConfig)]:
-        if name not in about["model"]:
-            raise ValueError(f"{path} holds another model than a GPT: it has no {name}")
-        settings[name] = about["model"][name]
-    config = GPTConfig(**settings)
-
-    prefix = "model."
-    weights = {
-        name.removeprefix(prefix): x
-        for name, x in tensors.items()
-        if name.startswith(prefix)
-    }
-    try:
-        check_weights(weights, config)
-    except ValueError as error:
-        raise ValueError(f"{path} holds another model than a GPT: {error}") from None
-
-    # A model may have been untied after it was made.
-    same = torch.equal(weights["unembedding.weight"], weights["embedding.weight"])
-    model = GPT(replace(config, tie_embeddings=config.tie_embeddings and same))
-    model.load_state_dict(weights)
-    return model.eval()
-
-
-def read_my_gpt(path: Path) -> GPT:
-    """Reads the weights that chapter 05's own class has learned. Returns a GPT of them.
-
-    Its configuration is the recipe's, fast, since the file holds nothing but weights.
-    Raises ValueError for a file that is damaged, that doesn't fit, or in which a number
-    isn't finite.
-    """
-    try:
-        weights = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} can't be read ({error})") from error
-    config = RECIPES["fast"].config
-    try:
-        check_weights(weights, config)
-    except ValueError as error:
-        raise ValueError(f"{path} isn't chapter 05's model: {error}") from None
-    for name, x in weights.items():
-        if not x.isfinite().all():
-            raise ValueError(f"{path}: {name} holds numbers that are not finite")
-
-    with torch.random.fork_rng():  # PyTorch's own random numbers stay as they were
-        model = GPT(config)
-    model.load_state_dict(weights)
-    return model.eval()
-
-
 def trained(name: str = "fast") -> GPT:
     """Returns the model that chapter 05 has trained, or trains it now, a minute long.
 
@@ -282,7 +195,7 @@ def trained(name: str = "fast") -> GPT:
     check_name(RECIPES, name=name)
     if name == "fast" and MY_GPT.exists():
         try:
-            return read_my_gpt(MY_GPT)
+            return read_my_gpt(MY_GPT, RECIPES[name].config)
         except ValueError as reason:
             print(f"{reason}. The recipe's model takes its place.")
 

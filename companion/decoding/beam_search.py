@@ -1,6 +1,7 @@
 """Beam search: the likeliest text instead of the likeliest next token. Chapter 06."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,17 +12,29 @@ from ..model.gpt import LanguageModel, evaluating
 from .sampling import check_end, check_prompt
 
 
-def expand_beams(
-    beams: list[tuple[float, list[int]]], log_probs: Tensor, n: int
-) -> list[tuple[float, int, int]]:
-    """Returns the n likeliest ways to go on by a token: (log-probability, beam, token).
+class Beam(NamedTuple):
+    """New tokens, and their log-probability together."""
 
-    Each beam is (log-probability, tokens), and log_probs (n_beams v) are those of its
-    next token. They are read back from the device here, and nowhere else in a step.
-    Raises ValueError where they are NaN.
+    log_prob: float
+    tokens: list[int]
+
+
+class Candidate(NamedTuple):
+    """A beam, by its row, that goes on by a token; and their log-probability."""
+
+    log_prob: float
+    row: int
+    token: int
+
+
+def expand_beams(beams: list[Beam], log_probs: Tensor, n: int) -> list[Candidate]:
+    """Returns the n likeliest ways to go on by a token, best first.
+
+    log_probs (n_beams v) are those of each beam's next token. They are read back from
+    the device here, and nowhere else in a step. Raises ValueError where they are NaN.
     """
     # The log-probability of every text that is one token longer.
-    longer = log_probs + log_probs.new_tensor([[total] for total, _ in beams])
+    longer = log_probs + log_probs.new_tensor([[beam.log_prob] for beam in beams])
     likeliest = longer.flatten().topk(min(n, longer.numel()))
     totals = likeliest.values.tolist()
     indices = likeliest.indices.tolist()  # in rows of v, one after the other
@@ -33,7 +46,7 @@ def expand_beams(
 
     d_vocab = log_probs.shape[-1]
     return [
-        (total, index // d_vocab, index % d_vocab)
+        Candidate(total, index // d_vocab, index % d_vocab)
         for total, index in zip(totals, indices, strict=True)
     ]
 
@@ -71,7 +84,7 @@ def beam_search(
         without_gradients = torch.inference_mode
         cache = model.new_cache(len(prompt) + n_new)
 
-    beams: list[tuple[float, list[int]]] = [(0.0, [])]
+    beams = [Beam(0.0, [])]
     finished = []
     unread = prompt[None]
     for length in range(1, n_new + 1):
@@ -82,26 +95,26 @@ def beam_search(
         candidates = expand_beams(beams, log_probs, 2 * n_beams)
         for total, row, token in candidates[:n_beams]:
             if token == end:
-                _, tokens = beams[row]
-                finished.append((total / length**length_penalty, [*tokens, token]))
+                tokens = [*beams[row].tokens, token]
+                finished.append((total / length**length_penalty, tokens))
         finished = sorted(finished, reverse=True)[:n_beams]
 
-        alive = [
-            (total, row, token) for total, row, token in candidates if token != end
-        ]
+        alive = [candidate for candidate in candidates if candidate.token != end]
         alive = alive[:n_beams]
-        rows = [row for _, row, _ in alive]
-        new = [token for _, _, token in alive]
-        beams = [(total, [*beams[row][1], token]) for total, row, token in alive]
+        beams = [
+            Beam(total, [*beams[row].tokens, token]) for total, row, token in alive
+        ]
 
         # Log-probabilities only fall: no beam can end with a better score than this.
-        best_possible = beams[0][0] / n_new**length_penalty if beams else -math.inf
+        best_possible = -math.inf
+        if beams:
+            best_possible = beams[0].log_prob / n_new**length_penalty
         if len(finished) == n_beams and finished[-1][0] >= best_possible:
             return finished
 
         # Each beam goes on from the keys and values of the one that it extends.
-        unread = torch.tensor([[token] for token in new], device=prompt.device)
-        cache.reorder(torch.tensor(rows))
+        unread = torch.tensor([[x.token] for x in alive], device=prompt.device)
+        cache.reorder(torch.tensor([x.row for x in alive]))
 
     for total, tokens in beams:
         finished.append((total / max(1, n_new) ** length_penalty, tokens))

@@ -22,12 +22,18 @@ from .scores import Heads
 class GPTConfig:
     """The sizes and parts of a GPT; the defaults are GPT-2 small's.
 
-    positions: one of POSITIONS, and the base of rotary ones; norm: of NORMS;
-    feed_forward: of FEED_FORWARDS; activation: of ACTIVATIONS.
-    tie_embeddings: the output matrix is the embedding. qk_norm: queries and keys are
-    scaled to unit variance. zero_init: residual projections start at zero.
+    n_kv_heads: heads of keys and values; None: as many as of queries.
+    d_hidden: the width within a feed-forward layer; None: the layer's own default.
+    positions: one of POSITIONS, and `rotary_base` the base of rotary ones.
+    norm, feed_forward, activation: one of NORMS, FEED_FORWARDS, ACTIVATIONS.
+    pre_norm: a norm stands before each half of a block, not behind its sum.
+    tie_embeddings: the output matrix is the embedding.
+    qk_norm: queries and keys are scaled to unit variance.
+    zero_init: residual projections start at zero.
     scale_embeddings: embeddings are multiplied by √d_model (Vaswani et al. 2017,
     section 3.4).
+    engine: one of ENGINES, by which attention is computed.
+
     Raises ValueError for a size that is not positive or a name that is not known.
     Radford et al. 2019. Chapter 04.
     """

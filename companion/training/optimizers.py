@@ -154,12 +154,15 @@ class Muon(AdamW):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
     ):
-        super().__init__(params, lr, betas, eps, weight_decay)
-        self.defaults["momentum"] = momentum
-        self.defaults["muon"] = True
-        for group in self.param_groups:
-            group.setdefault("momentum", momentum)
-            group.setdefault("muon", True)
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "muon": True,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+        }
+        Optimizer.__init__(self, params, defaults)  # AdamW's takes no more settings
 
     def add_param_group(self, param_group: dict) -> None:
         """Adds a group of parameters, now or later.
@@ -168,7 +171,7 @@ class Muon(AdamW):
         """
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        if not group.get("muon", True):
+        if not group["muon"]:
             return
         for p in group["params"]:
             if p.dim() != 2:

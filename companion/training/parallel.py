@@ -4,8 +4,9 @@ Every function here is one rank's side, within `Process.joined`.
 `companion.course.parallel_demo` runs all of it.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from copy import deepcopy
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -93,16 +94,10 @@ class ShardedAdamW(AdamW):
     each rank a part. Rajbhandari et al. 2020, stage 1.
     """
 
-    def __init__(
-        self,
-        params: Iterable[Tensor] | Iterable[dict],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-    ):
-        super().__init__(params, lr, betas, eps, weight_decay)
-        self.own_parts: dict[Tensor, Tensor] = {}
+    @cached_property
+    def own_parts(self) -> dict[Tensor, Tensor]:
+        """Each parameter's part that this rank moves, as of the last step."""
+        return {}
 
     def add_param_group(self, param_group: dict) -> None:
         """Adds parameters, as PyTorch's own. Raises ValueError for parts of some."""

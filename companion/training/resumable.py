@@ -149,6 +149,17 @@ class Resumable:
         return losses
 
 
+def half_precision(device: str, enabled: bool = True) -> torch.autocast:
+    """Returns a context in which products are of 16 bits on a device, if `enabled`.
+
+    It has no cache, which would keep the first step's halved weights for all.
+    """
+    device_type = torch.device(device).type
+    return torch.autocast(
+        device_type, torch.bfloat16, enabled=enabled, cache_enabled=False
+    )
+
+
 class Progress:
     """A progress bar on stderr, as long as anybody can read it."""
 

@@ -58,14 +58,14 @@ def verdict(cell) -> str:
 
 def sayings(source: str) -> list[list[str | None]]:
     """The words of a hidden test, each in parts; None is what stood in braces."""
-    made = list(SAYINGS)
+    all_parts = list(SAYINGS)
     for node in ast.walk(ast.parse(HIDDEN.search(source)[0])):
         if isinstance(node, ast.JoinedStr):
-            made.append([getattr(part, "value", None) for part in node.values])
-            made[-1] = [x if isinstance(x, str) else None for x in made[-1]]
+            values = [getattr(part, "value", None) for part in node.values]
+            all_parts.append([x if isinstance(x, str) else None for x in values])
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            made.append([node.value])
-    return made
+            all_parts.append([node.value])
+    return all_parts
 
 
 def told(words: str, every: list) -> str:
@@ -79,19 +79,24 @@ def told(words: str, every: list) -> str:
 
 def filled(words: str, parts: list[str | None], every: list) -> str:
     """The words, if they are these parts, or their beginning; else an empty text."""
-    made, whole = "", words
+    kept = ""
+    whole = words
     for part, following in zip(parts, [*parts[1:], None], strict=True):
         if part is None:
             end = words.find(following) if following else len(words)
-            hole, words = (words, "") if end < 0 else (words[:end], words[end:])
+            if end < 0:
+                end = len(words)
+            hole = words[:end]
+            words = words[end:]
             if hole == whole:
                 return ""
-            made += harmless(hole) or told(hole, every) or "…"
+            kept += harmless(hole) or told(hole, every) or "…"
         elif words.startswith(part) or part.startswith(words):
-            made, words = made + words[: len(part)], words[len(part) :]
+            kept += words[: len(part)]
+            words = words[len(part) :]
         else:
             return ""
-    return "" if words.strip(" .:") else made
+    return "" if words.strip(" .:") else kept
 
 
 def harmless(hole: str) -> str:

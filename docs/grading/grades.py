@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from .cells import Given
-from .hand_ins import NotTaken, choose, fingerprint
+from .hand_ins import NotTaken, choose, digests
 
 COLUMNS = (
     "assignment,duedate,timestamp,student_id,last_name,first_name,email,"
@@ -20,7 +20,7 @@ NOT_GRADED = "not graded: "
 
 def row(assignment, student, submission, note: str) -> dict:
     """A line of the table; `submission` is the gradebook's, or None."""
-    made = {
+    line = {
         "assignment": assignment.name,
         "duedate": assignment.duedate,
         "student_id": student.id,
@@ -31,13 +31,18 @@ def row(assignment, student, submission, note: str) -> dict:
         "note": note,
     }
     if submission is None:
-        return made | (dict.fromkeys(SCORES, 0.0) if note == NOTHING else {})
-    made["timestamp"] = submission.timestamp
+        if note == NOTHING:
+            line |= dict.fromkeys(SCORES, 0.0)
+        return line
+    line["timestamp"] = submission.timestamp
     if note.startswith(NOT_GRADED):
-        return made
+        return line
     penalty = submission.late_submission_penalty or 0.0
     score = max(0.0, submission.score - penalty)
-    return made | dict(zip(SCORES, (submission.score, penalty, score), strict=True))
+    line["raw_score"] = submission.score
+    line["late_submission_penalty"] = penalty
+    line["score"] = score
+    return line
 
 
 def noted(folder: Path, name: str) -> dict:
@@ -80,7 +85,7 @@ def changed(folder: Path, name: str, given: list[Given], facts: dict) -> list[st
         path, _ = choose(folder, name, given)
     except NotTaken as error:
         return [f"handed in anew, and not graded: {error}"]
-    now = fingerprint(path, given)
+    now = digests(path, given)
     words = {
         "hand_in": "handed in anew, and not graded since",
         "checks": "a check has changed, and it was not graded since",

@@ -95,8 +95,8 @@ def choose(folder: Path, name: str, given: list[Given]) -> tuple[Path, str]:
     return taken, "; ".join(said)
 
 
-def fingerprint(path: Path, given: list[Given]) -> dict:
-    """What a grade depends on: the file, and nbgrader's cells."""
+def digests(path: Path, given: list[Given]) -> dict[str, str]:
+    """SHA-256s of what a grade depends on: the hand-in, and nbgrader's cells."""
     texts = [text for cell in given for text in (cell.name, cell.source)]
     return {
         "hand_in": hashlib.sha256(path.read_bytes()).hexdigest(),

@@ -52,7 +52,7 @@ def mend_cell(notebook, cell: Given, given: list[Given], is_untouched) -> list[s
     found = [x for x in notebook.cells if name_of(x) == cell.name]
     if not found:
         if cell.is_check:
-            notebook.cells.insert(place_of(notebook, cell, given), made(cell))
+            notebook.cells.insert(place_of(notebook, cell, given), new_cell(cell))
         return [f"the cell {cell.name} is missing"]
 
     if len(found) > 1:
@@ -66,7 +66,7 @@ def mend_cell(notebook, cell: Given, given: list[Given], is_untouched) -> list[s
     if kept.cell_type != cell.cell_type:
         said.append(f"the cell {cell.name} was made a {kept.cell_type} cell")
         i = notebook.cells.index(kept)
-        kept = notebook.cells[i] = made(cell, kept.source)
+        kept = notebook.cells[i] = new_cell(cell, kept.source)
     if cell.is_locked:
         shown = HIDDEN.sub("", cell.source)
         if not (is_untouched(kept) or same_program(kept.source, shown)):
@@ -85,7 +85,7 @@ def same_program(one: str, other: str) -> bool:
         return lines[0] == lines[1]
 
 
-def made(cell: Given, source: str | None = None):
+def new_cell(cell: Given, source: str | None = None):
     """A new cell in the place of one that was given out."""
     make = new_code_cell if cell.cell_type == "code" else new_markdown_cell
     text = cell.source if source is None else source

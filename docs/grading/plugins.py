@@ -124,7 +124,7 @@ class Grading(Autograde):
         shutil.copytree(folder, copied, ignore=others, ignore_dangling_symlinks=True)
         shutil.copyfile(path, copied / f"{name}.ipynb")
         facts = {"notebook": name, "said": said}
-        self.taken[student] = hand_ins.fingerprint(path, given) | facts
+        self.taken[student] = hand_ins.digests(path, given) | facts
 
     def forget(self, student: str) -> None:
         """Takes away an earlier grade's notebook, which isn't what was handed in."""

@@ -5,7 +5,7 @@ import re
 import pytest
 from grading.cells import Given
 from grading.grades import NOTHING, remarks, row
-from grading.hand_ins import NotTaken, choose, fingerprint, strays
+from grading.hand_ins import NotTaken, choose, digests, strays
 from nbformat.v4 import new_code_cell, new_notebook
 from released import ANSWERS, GIVEN, as_bytes, notebook, solved
 
@@ -69,20 +69,20 @@ def test_what_can_not_be_taken_is_said(tmp_path, files, why):
 
 def test_a_grade_depends_on_the_file_and_on_the_checks(tmp_path):
     path, _ = handed_in(tmp_path, {"01.ipynb": SOLVED})
-    before = fingerprint(path, GIVEN)
+    before = digests(path, GIVEN)
     mended = Given(GIVEN[2].source + "\nassert x", "code", GIVEN[2].marks)
-    of_another_check = fingerprint(path, [*GIVEN[:2], mended, *GIVEN[3:]])
+    of_another_check = digests(path, [*GIVEN[:2], mended, *GIVEN[3:]])
     assert of_another_check["hand_in"] == before["hand_in"]
     assert of_another_check["checks"] != before["checks"]
     path.write_bytes(HALF)
-    assert fingerprint(path, GIVEN)["hand_in"] != before["hand_in"]
-    assert fingerprint(path, GIVEN)["checks"] == before["checks"]
+    assert digests(path, GIVEN)["hand_in"] != before["hand_in"]
+    assert digests(path, GIVEN)["checks"] == before["checks"]
 
 
 def test_a_grade_that_is_older_than_its_hand_in_says_so(tmp_path):
     path, _ = handed_in(tmp_path / "in", {"01.ipynb": SOLVED})
     graded = solved()
-    graded.metadata["grading"] = fingerprint(path, GIVEN) | {"notes": ["a note"]}
+    graded.metadata["grading"] = digests(path, GIVEN) | {"notes": ["a note"]}
     out = tmp_path / "out"
     out.mkdir()
     (out / "01.ipynb").write_bytes(as_bytes(graded))

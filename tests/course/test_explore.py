@@ -30,11 +30,11 @@ import companion as c
 from companion import explore
 from companion.commands import explore as command_line
 from companion.commands.explore import main
-from companion.course import notebook, plots, runs
+from companion.course import notebook, plots, runs, stored_models
 from companion.course.explore import OUT, last_pattern
 from companion.course.explore.building import TEXT, page
 from companion.course.explore.fits import check_fits
-from companion.course.runs import load_model
+from companion.course.stored_models import load_model
 from companion.files import check_writable, write_atomically
 from companion.training.checkpoints import read_checkpoint
 
@@ -352,7 +352,7 @@ def test_a_checkpoint_of_no_gpt_is_named_with_what_differs(
     tensors, about = read_checkpoint(path)
     tensors.pop(name, None)
     about["model"].pop(name, None)
-    monkeypatch.setattr(runs, "read_checkpoint", lambda path: (tensors, about))
+    monkeypatch.setattr(stored_models, "read_checkpoint", lambda path: (tensors, about))
     with pytest.raises(ValueError, match=f"another model than a GPT.*{words}"):
         load_model(path)
 

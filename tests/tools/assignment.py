@@ -196,8 +196,8 @@ def assignment(path: Path, bank: bool = False):
     return new_notebook(cells=made, metadata={"kernelspec": KERNEL})
 
 
-def fingerprint(notebook) -> str:
-    """A hash of what a teacher would edit: the cells, without their outputs."""
+def digest_of_cells(notebook) -> str:
+    """A SHA-256 of what a teacher would edit: the cells, without their outputs."""
     kept = ("cell_type", "source", "metadata", "attachments")
     cells = [
         {key: cell[key] for key in kept if cell.get(key)} for cell in notebook.cells
@@ -215,12 +215,12 @@ def write(notebook, path: Path) -> bool:
             there = nbformat.read(path, as_version=4)
         except Exception:
             return False
-        if fingerprint(there) not in (
+        if digest_of_cells(there) not in (
             there.metadata.get("written"),
-            fingerprint(notebook),
+            digest_of_cells(notebook),
         ):
             return False
-    notebook.metadata["written"] = fingerprint(notebook)
+    notebook.metadata["written"] = digest_of_cells(notebook)
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, path)
     return True

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from chromium import chromium
 from matplotlib.image import imread
+from playwright.sync_api import Page
 from visit import FACTS, accessible, differs, expected, reported, sound, visitor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +42,7 @@ SLIDE = """() => {
 }"""
 
 
-def unseen(slide, pixels) -> list[str]:
+def unseen(slide: dict, pixels: np.ndarray) -> list[str]:
     """What of a slide is not on the screen, or there in the colour of its ground."""
     wrong = [] if 0.9 < slide["scale"] < 1.1 else [f"scale {slide['scale']}"]
     wrong += [] if slide["boxes"] else ["it is empty"]
@@ -56,7 +57,7 @@ def unseen(slide, pixels) -> list[str]:
     return wrong
 
 
-def small(slide) -> list[str]:
+def too_much(slide: dict) -> list[str]:
     """What the back row can't read, or would have to read instead of listening."""
     wrong = []
     if slide["words"] > 40:
@@ -70,7 +71,7 @@ def small(slide) -> list[str]:
     return wrong
 
 
-def read_deck(page) -> list[str]:
+def read_deck(page: Page) -> list[str]:
     """Go through an open deck to its end; what is wrong with which slide."""
     wrong = []
     n = page.evaluate("Reveal.getTotalSlides()")
@@ -78,7 +79,7 @@ def read_deck(page) -> list[str]:
         picture = page.screenshot(type="jpeg")  # in half the time that a PNG takes
         pixels = imread(BytesIO(picture), format="jpeg")
         slide = page.evaluate(SLIDE)
-        problems = unseen(slide, pixels) + small(slide)
+        problems = unseen(slide, pixels) + too_much(slide)
         wrong += [f"slide {number} of {n}: {words}" for words in problems]
         if page.evaluate("Reveal.isLastSlide()") != (number == n):
             wrong.append(f"slide {number} of {n} is not where it should be")
@@ -86,9 +87,10 @@ def read_deck(page) -> list[str]:
     return wrong
 
 
-def read_slides(base) -> list[str]:
+def read_slides(base: str) -> list[str]:
     """What is wrong with every deck, on a screen of 1280 by 720."""
-    problems, heard = [], []
+    problems = []
+    heard = []
     paths = sorted(ROOT.glob("notebooks/*.ipynb"))
     with chromium() as browser, visitor(browser, base, heard, viewport=SIZE) as page:
         for path in paths:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from chromium import chromium
 from decks import read_slides
-from playwright.sync_api import Error
+from playwright.sync_api import Error, Page
 from visit import FACTS, READY, accessible, differs, expected, reported, sound, visitor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,12 +35,12 @@ SCREEN, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 800}
 REPOSITORY = os.environ.get("REPOSITORY", "")
 
 
-def stands_alone(name) -> bool:
+def stands_alone(name: str) -> bool:
     """Whether a page is looked at with axe, and in the dark."""
     return not name.startswith(ALIKE) or name in WITH_CODE
 
 
-def launches(name, links) -> list[str]:
+def launches(name: str, links: list[str]) -> list[str]:
     """The launch buttons lead to this chapter, or are not there."""
     wanted = {
         "https://mybinder.org/v2/gh/{}/main?urlpath=lab/tree/notebooks/{}.ipynb",
@@ -52,7 +52,7 @@ def launches(name, links) -> list[str]:
     return [f"launch: {sorted(found)}"] * (found != wanted)
 
 
-def dead(base, pages) -> list[str]:
+def dead_links(base: str, pages: dict[str, dict]) -> list[str]:
     """The links that lead nowhere, of all pages' links and anchors."""
     found = []
     for name, facts in pages.items():
@@ -69,7 +69,7 @@ def dead(base, pages) -> list[str]:
     return found
 
 
-def search(page, base) -> list[str]:
+def search(page: Page, base: str) -> list[str]:
     """The search finds a chapter by a word of its prose."""
     page.goto(f"{base}search.html?q=equivariant")
     found = page.locator("#search-results li a")
@@ -79,7 +79,7 @@ def search(page, base) -> list[str]:
     return [] if "01 · Attention" in titles else [f"the search found {titles}"]
 
 
-def narrow(page) -> list[str]:
+def too_wide(page: Page) -> list[str]:
     """A telephone's reader never scrolls sideways."""
     page.set_viewport_size(PHONE)
     wide = page.evaluate(FACTS)["wide"]
@@ -96,13 +96,13 @@ PRINT = """() => {
 }"""
 
 
-def prints(page, scheme) -> list[str]:
+def prints(page: Page, scheme: str) -> list[str]:
     """Paper is white; afterwards the screen is as it was."""
     found = page.evaluate(PRINT)
     return [f"printed, and then: {found}"] * (found != ["light", scheme])
 
 
-def read_page(page, name, scheme) -> tuple[dict, list[str]]:
+def read_page(page: Page, name: str, scheme: str) -> tuple[dict, list[str]]:
     """An open page's facts, and what is wrong with it; in dark only what differs."""
     page.evaluate(READY)
     facts = page.evaluate(FACTS)
@@ -111,14 +111,14 @@ def read_page(page, name, scheme) -> tuple[dict, list[str]]:
     if stands_alone(name):
         wrong += accessible(page, rules, code=name in WITH_CODE)
     if scheme == "light":
-        wrong += sound(facts) + narrow(page)
+        wrong += sound(facts) + too_wide(page)
     path = ROOT / Path(name).with_suffix(".ipynb")
     if path.is_file():
         wrong += differs(facts, expected(path)) + launches(path.stem, facts["links"])
     return facts, wrong
 
 
-def read_site(base, scheme) -> list[str]:
+def read_site(base: str, scheme: str) -> list[str]:
     """What is wrong with every page, or in dark with those that stand alone."""
     problems = []
     heard = []
@@ -140,7 +140,7 @@ def read_site(base, scheme) -> list[str]:
             heard.clear()
         if scheme == "light":
             with reported(heard):
-                problems += dead(base, pages) + search(page, base)
+                problems += dead_links(base, pages) + search(page, base)
             problems += heard
     print(f"{len(pages)} pages, {scheme}", flush=True)
     return problems

@@ -1,5 +1,6 @@
 """Say why an environment can't be made: by this Python, or after pip has failed.
 
+It runs on whatever Python a reader has, so nothing here is newer than 3.6.
 `python served.py` exits with 1 and a line where this Python isn't served. `python
 served.py LOG` explains the end of a pip that wrote this log.
 """

@@ -17,6 +17,7 @@ import companion
 from companion.pretrained.lora import add_adapters
 from companion.pretrained.smollm2 import load_smollm2
 from companion.pretrained.talks import batch_of_talks, encode_talk
+from companion.training.resumable import half_precision
 
 QUESTION = "Write as YYYY-MM-DD: {}"
 N_TEST = 60
@@ -144,7 +145,7 @@ def main(words: list[str]) -> None:
         field_type = type(getattr(variant, name))
         value = text == "True" if field_type is bool else field_type(text)
         variant = replace(variant, **{name: value})
-    with torch.autocast("cpu", torch.bfloat16, variant.bfloat16, cache_enabled=False):
+    with half_precision("cpu", variant.bfloat16):
         print(json.dumps(run(variant)), flush=True)
 
 

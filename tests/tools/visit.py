@@ -1,10 +1,12 @@
 """A reader in Chromium: a page, what is wrong with it, and what it should hold."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import nbformat
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Error
+from playwright.sync_api import Browser, Error, Page
 
 # What axe finds in the theme's, Sphinx's and reveal.js's parts: rule and tag.
 KNOWN = {
@@ -41,7 +43,9 @@ FACTS = r"""() => {
 
 
 @contextmanager
-def visitor(browser, base, heard, **how):
+def visitor(
+    browser: Browser, base: str, heard: list[str], **how: object
+) -> Iterator[Page]:
     """A page whose errors, and whose requests to elsewhere, are added to `heard`."""
 
     def only_here(route):
@@ -63,7 +67,7 @@ def visitor(browser, base, heard, **how):
 
 
 @contextmanager
-def reported(heard):
+def reported(heard: list[str]) -> Iterator[None]:
     """What does not come in time, or can't be asked, is heard too."""
     try:
         yield
@@ -71,7 +75,9 @@ def reported(heard):
         heard.append(error.message.splitlines()[0])
 
 
-def accessible(page, rules=None, code=False) -> list[str]:
+def accessible(
+    page: Page, rules: list[str] | None = None, code: bool = False
+) -> list[str]:
     """What axe finds, but for what is known.
 
     Code and formulas take most of its time and look alike on every page: `code` says
@@ -90,7 +96,7 @@ def accessible(page, rules=None, code=False) -> list[str]:
     ]
 
 
-def expected(path) -> dict:
+def expected(path: Path) -> dict:
     """What a chapter's notebook says must be in its page."""
     cells = nbformat.read(path, as_version=4).cells
     tags = [name for cell in cells for name in cell.metadata.get("tags", [])]
@@ -107,14 +113,14 @@ def expected(path) -> dict:
     }
 
 
-def sound(facts) -> list[str]:
+def sound(facts: dict) -> list[str]:
     """What is wrong in any page or deck, by its facts."""
     zero = {name: facts[name] for name in ("blank", "unset", "wrong", "raw", "wide")}
     wrong = [f"{name}: {value}" for name, value in zero.items() if value]
     return wrong + ["a picture without words"] * ("" in facts["alts"])
 
 
-def differs(facts, wanted) -> list[str]:
+def differs(facts: dict, wanted: dict) -> list[str]:
     """In which of the wanted facts a page differs."""
     return [
         f"{name}: {facts[name]}, not {value}"

@@ -4,6 +4,7 @@ It is what chapters 04 to 07 build, in parts small enough that a fault can be pu
 one of them. `cabinet.faults` does so.
 """
 
+import copy
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -328,7 +329,7 @@ class Machine:
         weights = {name: w.clone() for name, w in run.model.state_dict().items()}
         return {
             "weights": weights,
-            "optimizer": _copied(run.optimizer.state_dict()),
+            "optimizer": copy.deepcopy(run.optimizer.state_dict()),
             "generator": run.generator.get_state(),
             "step": run.step,
         }
@@ -337,7 +338,7 @@ class Machine:
         """Returns a run that goes on where the saved one stood."""
         run = self.start(seed=1)
         run.model.load_state_dict(saved["weights"])
-        run.optimizer.load_state_dict(_copied(saved["optimizer"]))
+        run.optimizer.load_state_dict(copy.deepcopy(saved["optimizer"]))
         run.generator.set_state(saved["generator"])
         run.step = saved["step"]
         return run
@@ -387,12 +388,3 @@ class Machine:
             written.append(new)
             unread = new[:, None]
         return torch.stack(written, 1)
-
-
-def _copied(state: dict) -> dict:
-    """Returns an optimizer's state, with copies of its tensors."""
-    moments = {
-        number: {name: value.clone() for name, value in of_one.items()}
-        for number, of_one in state["state"].items()
-    }
-    return {"state": moments, "param_groups": [dict(g) for g in state["param_groups"]]}

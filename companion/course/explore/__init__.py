@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from ...files import write_atomically
 from ...model.gpt import GPT
 from ...text.tokenizers import BPETokenizer, CharTokenizer
-from ..runs import load_model as load_model  # for chapter 05, which finds it here
+from ..stored_models import (
+    load_model as load_model,  # for chapter 05, which finds it here
+)
 from .building import TEXT, page
 from .fits import plain_copy
 

@@ -7,7 +7,7 @@ import torch
 from ...model.blocks import LayerNorm, RMSNorm
 from ...model.gpt import GPT, evaluating
 from ...text.tokenizers import BPETokenizer, CharTokenizer
-from ..runs import plain_shapes
+from ..stored_models import plain_shapes
 
 
 def check_fits(model: object, tokenizer: object) -> None:

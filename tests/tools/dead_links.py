@@ -1,7 +1,7 @@
 """Ask every external link of the notebooks and pages whether it still leads somewhere.
 
-`python tests/tools/addresses.py` needs the network and nothing but Python. The workflow
-`weekly.yml` runs it; no test does, since a test must pass without a network.
+`python tests/tools/dead_links.py` needs the network and nothing but Python. The
+workflow `weekly.yml` runs it; no test does, since a test must pass without a network.
 """
 
 import json

@@ -3,7 +3,7 @@
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import addresses
+import dead_links
 import pytest
 
 
@@ -14,12 +14,12 @@ def test_a_link_is_found_and_what_is_to_be_typed_is_not():
     git clone https://example.org/five
     ```
     and <a href="https://example.org/six">six</a>, once more https://example.org/one"""
-    names = [x.removeprefix("https://example.org/") for x in addresses.addresses(text)]
+    names = [x.removeprefix("https://example.org/") for x in dead_links.addresses(text)]
     assert names == ["one", "six", "three", "two"]
 
 
 def test_links_of_pages_and_notebooks_are_collected_with_their_places():
-    places = addresses.collected()
+    places = dead_links.collected()
     assert places["https://nbgrader.readthedocs.io"] == ["docs/teaching.md"]
     attention = places["https://arxiv.org/abs/1706.03762"]
     assert "notebooks/01_attention.ipynb" in attention
@@ -48,13 +48,13 @@ def server(monkeypatch):
 
 
 def test_a_page_that_is_gone_is_a_fault_and_one_for_people_is_none(server):
-    assert addresses.fault(f"{server}/200") == addresses.fault(f"{server}/403") == ""
-    assert addresses.fault(f"{server}/404") == "404 Not Found"
-    assert addresses.fault(f"{server}/500").startswith("500")
+    assert dead_links.fault(f"{server}/200") == dead_links.fault(f"{server}/403") == ""
+    assert dead_links.fault(f"{server}/404") == "404 Not Found"
+    assert dead_links.fault(f"{server}/500").startswith("500")
 
 
 def test_a_server_that_is_gone_is_a_fault(server):
     port = int(server.rpartition(":")[2])
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as other:
         closed = other.server_port
-    assert closed != port and addresses.fault(f"http://127.0.0.1:{closed}/200")
+    assert closed != port and dead_links.fault(f"http://127.0.0.1:{closed}/200")
