@@ -76,5 +76,6 @@ addEventListener("DOMContentLoaded", () => {
     if (key === "Escape") stop();
     if (key in { ArrowLeft: 1, ArrowRight: 1 }) walk(state.step + (key === "ArrowLeft" ? -1 : 1));
   };
+  addEventListener("input", () => tokens.length || $("tour").hidden || go(0));
   memory() ? $("again").hidden = false : go(0);
 });
