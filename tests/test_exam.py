@@ -184,6 +184,12 @@ def test_an_unclear_question_is_drawn_again():
         for right, given in [(2.0, 2.01), ("0–3", "0–3"), (2.0, 2.1)]
     ]
     assert exam.drawn(lambda draw: draw.pop(0), [*questions]) is questions[2]
+    with pytest.raises(ValueError, match="template: a mistake gives what is right"):
+
+        def template(draw):
+            return questions[0]
+
+        exam.drawn(template, None)
 
 
 def test_words_that_no_check_has_are_refused():

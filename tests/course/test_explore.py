@@ -86,12 +86,27 @@ def test_the_file_asks_for_nothing_and_links_only_where_it_is_told():
     assert len(links) >= 9 and {*links} <= chapters
 
 
+def test_the_page_of_the_reader_s_own_model_is_at_most_3_mb():
+    tokenizer = c.CharTokenizer(c.tiny_shakespeare())
+    html = page(c.GPT(c.RECIPES["fast"].config, seeded()), tokenizer)
+    assert len(html.encode()) <= 3_000_000
+
+
+def test_the_tour_has_seven_steps_and_each_stands_in_a_part_of_the_page():
+    html = page(gpt(), CHARACTERS, SAID)
+    steps = re.findall(r'^  \["(\w+)", "([^"]+)", \(\) =>', html, re.M)
+    assert len({title for _, title in steps}) == len(steps) == 7
+    sections = re.findall(r"<section>.*?</section>", html, re.S)
+    for name, _ in steps:
+        assert len([x for x in sections if f'id="{name}"' in x]) == 1, name
+
+
 def test_no_line_of_the_page_s_source_is_too_wide_to_read():
     files = [
         path for path in FOLDER.iterdir() if path.suffix in (".html", ".css", ".js")
     ]
     lines = [line for path in files for line in path.read_text("utf-8").splitlines()]
-    assert len(files) == 6 and max(map(len, lines)) <= 100
+    assert len(files) == 7 and max(map(len, lines)) <= 100
 
 
 def in_node(program: str, given) -> object:

@@ -62,6 +62,7 @@ FOCUSED = """() => { const e = document.activeElement;
 WANTED = """() => Array.from(
     document.querySelectorAll("textarea, button, a, input, [tabindex]"))
     .filter(e => e.type !== "radio" || e.checked)
+    .filter(e => e.checkVisibility() && !e.disabled)
     .map(e => e.dataset.key || e.id || e.name || e.dataset.tip)"""
 STROKE = """text => {{ type(text); const began = performance.now();
     type({}); return performance.now() - began; }}"""
@@ -244,6 +245,101 @@ def keyboard(page, _) -> list[str]:
     return wrong
 
 
+def shown_step(page) -> str:
+    """Which step of the tour is shown, and in which part of the page."""
+    told = page.locator("#tour:not([hidden]) #told b:first-child")
+    if not told.count():
+        return "none"
+    part = page.locator("section:has(#tour)").inner_text().splitlines()[0]
+    return f"{told.inner_text()} {part.partition(' chapter')[0]}"
+
+
+STEPS = [
+    "1 of 7: Type a line. Text, tokens, surprise",
+    "2 of 7: A surprise. Text, tokens, surprise",
+    "3 of 7: A head that looks back. The whole pattern",
+    "4 of 7: Silence it. Every head at a glance",
+    "5 of 7: The lens. Halfway: the logit lens",
+    "6 of 7: A knob. Next token",
+    "7 of 7: Your own line. Text, tokens, surprise",
+]
+
+
+def tour(page, config) -> list[str]:
+    """Seven steps, by buttons and by keys; what they point at is PyTorch's."""
+    tokens = torch.tensor(ALPHABET.encode(TEXT))
+    logits, weights = passed(rounded(config), tokens)
+    nats = torch.nn.functional.cross_entropy(logits[:-1], tokens[1:], reduction="none")
+    just_before = weights.diagonal(-1, -2, -1).mean(-1)
+    head = "{}.{}".format(*divmod(just_before.argmax().item(), config.n_heads))
+
+    # It begins by itself, and takes nobody's focus.
+    wrong = []
+    if page.evaluate("document.activeElement.tagName") != "BODY":
+        wrong += ["the tour takes the focus before anybody asked"]
+    seen = [shown_step(page)]
+    for _ in STEPS[1:]:
+        page.click("#onward")
+        seen += [shown_step(page)]
+        if len(seen) == 2 and page.evaluate("state.token") != nats.argmax() + 1:
+            wrong += ["the second step chooses another token than the most surprising"]
+        if len(seen) == 3:
+            if page.evaluate("`${state.block}.${state.head}`") != head:
+                wrong += [f"the third step chooses another head than {head}"]
+            if f"{just_before.max():.2f}" not in page.inner_text("#told"):
+                wrong += [f"{just_before.max():.2f} is not in what the third step says"]
+        if len(seen) == 4:
+            page.click("#told button")
+            if page.evaluate("[...silenced].join()") != head:
+                wrong += [f"the fourth step does not silence {head}"]
+    if seen != STEPS:
+        wrong += [f"the steps are {seen}"]
+    if page.inner_text("#stop") != "Done" or page.is_enabled("#onward"):
+        wrong += ["the last step does not end the tour"]
+
+    # By the keyboard alone: back, to the end, out and in again.
+    seen = []
+    keys = (
+        "ArrowLeft",
+        "ArrowRight",
+        "ArrowRight",
+        "Escape",
+        "Enter",
+        "Enter",
+        "Space",
+    )
+    for key in keys:
+        page.keyboard.press(key)
+        seen += [shown_step(page)]
+    if seen != [*STEPS[5:], STEPS[6], "none", *STEPS[:3]]:
+        wrong += [f"keys lead to {seen}"]
+
+    # Without a text there is only the first step, and the others come back with it.
+    page.fill("#box", "")
+    page.click("#onward", timeout=2000)
+    if shown_step(page) != STEPS[0]:
+        wrong += [f"without a text the tour shows {shown_step(page)!r}"]
+    page.fill("#box", "a")
+    for _ in STEPS[1:]:
+        page.click("#onward")
+    if shown_step(page) != STEPS[-1]:
+        wrong += [f"with one token the tour ends at {shown_step(page)!r}"]
+
+    # Skipped once, and for ever.
+    seen = []
+    for button in ("#stop", "#never"):
+        page.reload()
+        page.click(button)
+        page.reload()
+        seen += [shown_step(page)]
+    if seen != [STEPS[0], "none"]:
+        return [*wrong, f"after being skipped once and for ever: {seen}"]
+    page.click("#again")
+    if shown_step(page) != STEPS[0]:
+        wrong += ["who has skipped the tour for ever can't ask for it"]
+    return wrong
+
+
 def swap(*pairs):
     """A fault: pieces of the page, and what stands there instead."""
 
@@ -289,12 +385,21 @@ FAULTS = {
     "pale words": (looks, ROTARY, swap(("--ink: #1d1d1b", "--ink: #bbbbbb"))),
     "a wide table": (looks, ROTARY, swap(
         ("#steps div { overflow-x: auto", "#steps div { "))),
+    "the surprise is one too early": (tour, ROTARY, swap(
+        ("draw(most + 1)", "draw(most)"))),
+    "a head that looks at itself": (tour, LEARNED, swap(
+        (".weights[h][s])", ".weights[h][s + 1])"))),
+    "the tour takes the focus": (tour, ROTARY, swap(
+        ("= false : go(0)", "= false : walk(0)"))),
+    "the tour forgets": (tour, ROTARY, swap(("localStorage.setItem", "Number"))),
+    "a tour without keys": (tour, ROTARY, swap(("if (key in {", "if (0 in {"))),
     "heads without a keyboard": (keyboard, ROTARY, swap(
         ("<button data-head", '<button tabindex="-1" data-head'))),
 }  # fmt: skip
 CHECKS = [(numbers, config) for config in MODELS.values()]
-CHECKS += [(check, ROTARY) for check in (cuts, words, looks, keyboard)]
+CHECKS += [(check, ROTARY) for check in (cuts, words, looks, keyboard, tour)]
 CHECKS += [(silence, config) for config in (ROTARY, LEARNED, GROUPED)]
+CHECKS += [(tour, LEARNED)]
 
 
 @contextmanager

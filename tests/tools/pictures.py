@@ -14,7 +14,7 @@ from companion.text.shakespeare import tiny_shakespeare
 ROOT = Path(__file__).resolve().parents[2]
 # The text, the next token, and beside them every head; the rest is left out.
 PARTS = """
-section:not(:has(#box, #heads, #line)) {display: none}
+section:not(:has(#box, #heads, #line)), #tour, #again {display: none}
 body {max-width: none; padding-bottom: 0}
 main {display: grid; grid-template-columns: 8fr 7fr; grid-auto-flow: dense; gap: 0 2rem}
 h1, #about {grid-column: 1 / 3}

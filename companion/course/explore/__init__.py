@@ -1,7 +1,7 @@
 """Explore: a reader's own model, inside out, in one HTML file. Chapter 05.
 
 The file asks no network for anything. It holds the weights in float16, the forward pass
-in plain JavaScript (`forward.js`, one page), and the drawing.
+in plain JavaScript (`forward.js`, one page), the drawing, and a tour (`tour.js`).
 """
 
 from html import escape
