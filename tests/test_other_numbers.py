@@ -26,6 +26,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing import assert_close
+from torch.utils.data import DistributedSampler
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
@@ -630,6 +631,24 @@ def stuck() -> list:
     return [f"{gradients[0]:.0f} for {gradients[1]:,.0f}"]
 
 
+# 11
+
+
+@row("fills the last batch up")
+def filled() -> list:
+    def all_ranks(**options):
+        ranks = []
+        for rank in range(4):
+            sampler = DistributedSampler(range(10), 4, rank, shuffle=False, **options)
+            ranks += list(sampler)
+        return ranks
+
+    assert len(set(all_ranks())) == 10
+    dropped = all_ranks(drop_last=True)
+    assert len(dropped) == len(set(dropped)) == 8
+    return [f"{len(all_ranks())} texts of 10"]
+
+
 # 12
 
 
@@ -802,17 +821,17 @@ def redrawn() -> list:
 
 @row("a cell that ends in `;`")
 def semicolon() -> list:
-    outcomes = []
+    cells = []
+    for count, source in enumerate(("5;", "_ = 5"), 1):
+        cells.append(nbformat.v4.new_code_cell(source, execution_count=count))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "semicolon.ipynb"
-        for source in ("5;", "_ = 5"):
-            cell = nbformat.v4.new_code_cell(source, execution_count=1)
-            nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
-            command = "-m pytest -q -p no:cacheprovider --nbval --nbval-current-env"
-            run = [sys.executable, *command.split(), str(path)]
-            done = subprocess.run(run, capture_output=True, text=True, cwd=folder)
-            outcomes += re.findall(r"1 (failed|passed)", done.stdout)
-    assert outcomes == ["failed", "passed"]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+        options = "-p no:cacheprovider --nbval --nbval-current-env"
+        command = [sys.executable, "-m", "pytest", "-rA", *options.split(), str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    outcomes = re.findall(r"^(FAILED|PASSED) .*::Cell (\d)", done.stdout, re.M)
+    assert sorted(outcomes) == [("FAILED", "0"), ("PASSED", "1")], done.stdout
     return ["fails"]
 
 
