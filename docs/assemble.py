@@ -99,6 +99,8 @@ def contents() -> dict[str, bytes]:
     docs["models.md"] = docs["models.md"].replace("MODELS", models())
     found = {name: text.encode() for name, text in (docs | reference()).items()}
     found |= {f"notebooks/{path.name}": path.read_bytes() for path in PATHS}
+    scripts = (ROOT / "findings").glob("*.sh")
+    found |= {f"findings/{path.name}": path.read_bytes() for path in scripts}
     found |= {f"pictures/{path.stem}.png": cover(path)[0] for path in PATHS}
     return found | {"pictures/ladder.png": rungs}
 
