@@ -1,7 +1,7 @@
 """Measure the ladder: `python tests/tools/ladder.py [CHAPTER ...]`.
 
-Runs chapters 00 to 05 and 17, or those whose names begin as given, with three other seeds, as
-far as their rungs, and stores these in the package's data in place of theirs.
+Runs chapters 00 to 05 and 17, or those whose names begin as given, with three other
+seeds, as far as their rungs, and stores these in the package's data in place of theirs.
 """
 
 import json
