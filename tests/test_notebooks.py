@@ -255,7 +255,9 @@ def graphs_kept(tree: ast.AST) -> list:
     found = []
     for function in every(tree, ast.FunctionDef):
         for node in every(function, ast.Assign) if function.name in names else []:
-            kept = any(isinstance(target, ast.Attribute) for target in node.targets)
+            stored = [x for x in node.targets if isinstance(x, ast.Attribute)]
+            # What the record of a pass carries goes when the pass is over.
+            kept = any(last_name(target.value) != "now" for target in stored)
             # A pass may carry its cache, which is there to keep.
             if kept and last_name(node.value) not in ("detach", "item", "cache"):
                 found.append(node)

@@ -2,7 +2,7 @@
 
 Each chapter from 00 to 05 ends on its rung. A rung is the loss on the whole validation
 text, in nats a character, of a model that was trained for 300 steps of 24 windows of 64
-characters. Chapter 17 compares its rungs with each other, after 200 steps each. `make
+characters. Chapter 17 compares its rungs with each other, after 150 steps each. `make
 ladder` runs these chapters with three other seeds and stores theirs.
 """
 
