@@ -3,6 +3,7 @@
 import torch
 
 from companion.course import checks
+from companion.course.cabinet import pull_requests
 
 from . import Wrong
 
@@ -161,11 +162,385 @@ def no_list():
     return by_prefixes
 
 
+# Tests of pull requests.
+
+
+def sink_inputs(n_queries, n_keys, d, dtype=torch.float64):
+    shapes = [(n_queries, d), (n_keys, d), (n_keys, d), ()]
+    return [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
+
+
+def sink_results(attend, inputs):
+    for x in inputs:
+        x.grad = None
+    result = attend(*inputs)
+    result.pow(3).sum().backward()
+    return [result.detach(), *(x.grad for x in inputs)]
+
+
+def by_differences(attend):
+    """Finite differences for the way back, and a definition for the way there."""
+    inputs = sink_inputs(3, 11, 4)
+    q, k, v, sink = (x.detach() for x in inputs)
+    shares = (q @ k.T / 2).exp()
+    expected = shares @ v / (shares.sum(-1, keepdim=True) + sink.exp())
+    return torch.allclose(attend(*inputs), expected) and torch.autograd.gradcheck(
+        attend, inputs, raise_exception=False
+    )
+
+
+def against_the_first(attend):
+    for sizes in ((1, 12, 4), (7, 3, 6), (4, 10, 2)):
+        inputs = sink_inputs(*sizes)
+        ours = sink_results(attend, inputs)
+        theirs = sink_results(pull_requests.sink_in_softmax, inputs)
+        for pair in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(*pair)
+    return True
+
+
+@wrong(checks.sinks, "it passes every version")
+def no_numbers(attend):
+    return attend(*sink_inputs(3, 4, 5)).shape == (3, 5)
+
+
+@wrong(checks.sinks, "looks at the output")
+def output_alone(attend):
+    inputs = sink_inputs(4, 12, 6)
+    return torch.allclose(attend(*inputs), pull_requests.sink_in_softmax(*inputs))
+
+
+@wrong(checks.sinks, "tries one query and one key alone")
+def as_in_the_report(attend):
+    q = torch.ones(1, 1, requires_grad=True)
+    k = torch.ones(1, 1, requires_grad=True)
+    sink = torch.zeros((), requires_grad=True)
+    result = attend(q, k, 2 * torch.ones(1, 1), sink)
+    result.sum().backward()
+    found = [result.detach(), q.grad, k.grad, -sink.grad]
+    expected = torch.tensor([1.46211716, *3 * [0.39322387]])
+    return torch.allclose(torch.stack([x.flatten()[0] for x in found]), expected)
+
+
+@wrong(checks.sinks, "only whether there is a gradient")
+def any_gradient(attend):
+    _, *gradients = sink_results(attend, sink_inputs(4, 12, 6))
+    return all(x is not None and x.abs().sum() > 0 for x in gradients)
+
+
+@wrong(checks.sinks, "compare the gradients of the keys, too")
+def queries_alone(attend):
+    inputs = sink_inputs(4, 12, 6)
+    ours = sink_results(attend, inputs)
+    theirs = sink_results(pull_requests.sink_in_softmax, inputs)
+    return all(torch.allclose(ours[i], theirs[i]) for i in (0, 1, 4))
+
+
+@wrong(checks.sinks, "wrong from 9 on")
+def few_keys(attend):
+    inputs = sink_inputs(4, 5, 6)
+    ours = sink_results(attend, inputs)
+    theirs = sink_results(pull_requests.sink_in_softmax, inputs)
+    return all(map(torch.allclose, ours, theirs))
+
+
+@wrong(checks.sinks, "allow for it, by `torch.allclose`")
+def sinks_to_the_bit(attend):
+    inputs = sink_inputs(4, 12, 6)
+    ours = sink_results(attend, inputs)
+    theirs = sink_results(pull_requests.sink_in_softmax, inputs)
+    return all(map(torch.equal, ours, theirs))
+
+
+@wrong(checks.sinks, "passes attention without a sink")
+def differences_alone(attend):
+    return torch.autograd.gradcheck(
+        attend, sink_inputs(3, 10, 4), raise_exception=False
+    )
+
+
+@wrong(checks.sinks, "is there a `return`")
+def asserted_alone(attend):
+    assert against_the_first(attend)
+
+
+@wrong(checks.sinks, "says now this, now that|flags a version that is right")
+def at_random(attend):
+    return bool(torch.rand(()) < 0.5)
+
+
+def share_inputs(n_heads=4, n_rows=30, width=30.0, dtype=torch.float64):
+    log_sums = width * (2 * torch.rand(n_heads, n_rows) - 1)
+    sinks = width * (2 * torch.rand(n_heads) - 1)
+    return [x.to(dtype).requires_grad_() for x in (log_sums, sinks)]
+
+
+def share_results(version, inputs):
+    share = version(*inputs)
+    return [share, *torch.autograd.grad(share.sum(), inputs)]
+
+
+def equal_shares(one, other):
+    inputs = share_inputs()
+    pairs = zip(share_results(one, inputs), share_results(other, inputs), strict=True)
+    return all(torch.allclose(*pair, rtol=1e-6, atol=1e-11) for pair in pairs)
+
+
+def equal_logs(one, other):
+    """The small shares by their logarithms, and gradients apart."""
+    inputs = share_inputs()
+    ours, *ours_back = share_results(one, inputs)
+    theirs, *theirs_back = share_results(other, inputs)
+    far = (ours.log() - theirs.log()).abs().max()
+    back = [(a - b).abs().max() for a, b in zip(ours_back, theirs_back, strict=True)]
+    return far < 1e-6 and max(back) < 1e-9
+
+
+@wrong(checks.same_share, "calls all the same")
+def same_shapes(one, other):
+    inputs = share_inputs()
+    return one(*inputs).shape == other(*inputs).shape
+
+
+@wrong(checks.same_share, "compares to the bit")
+def shares_to_the_bit(one, other):
+    inputs = share_inputs()
+    return torch.equal(one(*inputs), other(*inputs))
+
+
+@wrong(checks.same_share, "looks at the shares alone")
+def shares_alone(one, other):
+    inputs = share_inputs()
+    return torch.allclose(one(*inputs), other(*inputs), rtol=1e-8, atol=1e-15)
+
+
+@wrong(checks.same_share, "try several heads|one head alone")
+def one_head(one, other):
+    inputs = share_inputs(n_heads=1)
+    pairs = zip(share_results(one, inputs), share_results(other, inputs), strict=True)
+    return all(torch.allclose(*pair, rtol=1e-6, atol=1e-11) for pair in pairs)
+
+
+@wrong(checks.same_share, "below e\\*\\*-20")
+def small_scores(one, other):
+    inputs = share_inputs(width=3.0)
+    pairs = zip(share_results(one, inputs), share_results(other, inputs), strict=True)
+    return all(torch.allclose(*pair, rtol=1e-6, atol=1e-11) for pair in pairs)
+
+
+@wrong(checks.same_share, "below e\\*\\*-20")
+def one_hundred_thousandth(one, other):
+    inputs = share_inputs()
+    pairs = zip(share_results(one, inputs), share_results(other, inputs), strict=True)
+    return all(torch.allclose(*pair, rtol=0, atol=1e-5) for pair in pairs)
+
+
+@wrong(checks.same_share, "calls all different")
+def differ(one, other):
+    return False
+
+
+@wrong(checks.same_share, "sinks have three digits|its tolerance hides")
+def a_tenth(one, other):
+    inputs = share_inputs()
+    pairs = zip(share_results(one, inputs), share_results(other, inputs), strict=True)
+    return all(torch.allclose(*pair, rtol=0.2, atol=0.3) for pair in pairs)
+
+
+def mixture(n_tokens=16, n_experts=5, c=7):
+    x = torch.randn(n_tokens, c)
+    router = torch.randn(n_experts, c, requires_grad=True)
+    return x, router, torch.randn(n_experts, c, 4)
+
+
+def router_gradient(mix, k, **sizes):
+    x, router, experts = mixture(**sizes)
+    result = mix(x, router, experts, k)
+    if result.requires_grad:
+        (result * torch.randn_like(result)).sum().backward()
+    return 0.0 if router.grad is None else router.grad.norm().item()
+
+
+def by_gradients(mix):
+    return min(router_gradient(mix, k) for k in (1, 2, 3)) > 1e-2
+
+
+def by_any_loss(mix):
+    """In double precision, and beside the gradient of the experts."""
+    for k in (1, 2, 3):
+        x, router, experts = (t.detach().double() for t in mixture(n_tokens=9))
+        both = [router.requires_grad_(), experts.requires_grad_()]
+        mix(x, *both, k).logsumexp(-1).sum().backward()
+        if router.grad is None or router.grad.norm() < 1e-6 * experts.grad.norm():
+            return False
+    return True
+
+
+@wrong(checks.router, "whose router gets no gradient")
+def by_moving(mix):
+    """A router that moves a little moves the result, and nobody is sent elsewhere."""
+    for k in (1, 2, 3):
+        x, router, experts = mixture()
+        before = mix(x, router, experts, k)
+        after = mix(x, 1.001 * router, experts, k)
+        if (before - after).abs().max() < 1e-5:
+            return False
+    return True
+
+
+@wrong(checks.router, "it passes every version")
+def no_router(mix):
+    x, router, experts = mixture()
+    return bool(mix(x, router, experts, 1).isfinite().all())
+
+
+@wrong(checks.router, "calls a gradient of 1e-7 a gradient")
+def anything(mix):
+    return all(router_gradient(mix, k) != 0 for k in (1, 2, 3))
+
+
+@wrong(checks.router, "tries k = 2 or more alone")
+def two_alone(mix):
+    return router_gradient(mix, 2) > 1e-2
+
+
+@wrong(checks.router, "tries k = 1 alone")
+def one_alone(mix):
+    return router_gradient(mix, 1) > 1e-2
+
+
+@wrong(checks.router, "loads are balanced best")
+def loads(mix):
+    """Whether each expert is asked by some token."""
+    x, router, experts = mixture(n_tokens=60)
+    used = []
+    for i in range(len(experts)):
+        experts_without = experts.clone()
+        experts_without[i] = 0
+        with_it = mix(x, router, experts, 1)
+        used.append(not torch.equal(with_it, mix(x, router, experts_without, 1)))
+    return all(used)
+
+
+@wrong(checks.router, "wants the second version's output")
+def as_the_fix(mix):
+    for k in (1, 2, 3):
+        x, router, experts = mixture()
+        expected = pull_requests.divided_from_two_on(x, router, experts, k)
+        torch.testing.assert_close(mix(x, router, experts, k), expected)
+    return by_gradients(mix)
+
+
+@wrong(checks.router, "it passes the first version")
+def true_gradients(mix):
+    """Whether the gradient is right: that of a constant is 0, and that is right."""
+    x, router, experts = (t.detach().double() for t in mixture())
+    return all(
+        torch.autograd.gradcheck(
+            lambda r, k=k: mix(x, r, experts, k),
+            router.requires_grad_(),
+            raise_exception=False,
+        )
+        for k in (1, 2)
+    )
+
+
+LENGTHS = ([2, 7], [7, 2], [3, 1, 5, 4])
+
+
+def read_both_ways(read, lengths, dtype=torch.float64):
+    q, k, v = torch.randn(3, sum(lengths), 6).to(dtype)
+    packed = read(q, k, v, lengths)
+    pieces = zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True)
+    return packed, torch.cat([read(*piece, [len(piece[0])]) for piece in pieces])
+
+
+def as_if_alone(read):
+    return all(torch.allclose(*read_both_ways(read, n)) for n in LENGTHS)
+
+
+def in_single(read):
+    return all(
+        torch.allclose(*read_both_ways(read, n, torch.float32), atol=1e-5)
+        for n in LENGTHS
+    )
+
+
+def neighbours_change_nothing(read):
+    """Other tokens in other texts leave a text as it is, wherever it stands."""
+    lengths = [4, 6, 3]
+    inputs = torch.randn(3, 13, 6).double()
+    result = read(*inputs, lengths)
+    for begin, end in ((0, 4), (4, 10), (10, 13)):
+        others = torch.randn(3, 13, 6).double()
+        others[:, begin:end] = inputs[:, begin:end]
+        again = read(*others, lengths)
+        if not torch.allclose(again[begin:end], result[begin:end], atol=1e-9):
+            return False
+    return True
+
+
+@wrong(checks.packed, "it passes every version")
+def packed_shape(read):
+    return read(*torch.randn(3, 9, 6), [4, 5]).shape == (9, 6)
+
+
+@wrong(checks.packed, "looks at the first text")
+def first_text(read):
+    packed, alone = read_both_ways(read, [4, 2, 6])
+    return torch.allclose(packed[:4], alone[:4])
+
+
+@wrong(checks.packed, "packs two texts alone")
+def two_texts(read):
+    return torch.allclose(*read_both_ways(read, [4, 7]))
+
+
+@wrong(checks.packed, "texts of one length")
+def one_length(read):
+    return torch.allclose(*read_both_ways(read, [4, 4, 4]))
+
+
+@wrong(checks.packed, "last token of each text|compare all places")
+def last_of_each(read):
+    lengths = [4, 2, 6]
+    packed, alone = read_both_ways(read, lengths)
+    ends = torch.tensor(lengths).cumsum(0) - 1
+    return torch.allclose(packed[ends], alone[ends])
+
+
+@wrong(checks.packed, "a leak of a ten thousandth|takes 10 off the scores")
+def one_percent(read):
+    return all(torch.allclose(*read_both_ways(read, n), atol=1e-2) for n in LENGTHS)
+
+
+@wrong(checks.packed, "compares to the bit|rounding differs")
+def packed_to_the_bit(read):
+    return all(torch.equal(*read_both_ways(read, n)) for n in LENGTHS)
+
+
+@wrong(checks.packed, "it flags a version that reads each text|it flags every")
+def expects_a_change(read):
+    """Takes the report at its word: positions that go on are wrong."""
+    inputs = torch.randn(3, 9, 6).double()
+    reset = pull_requests.positions_reset(*inputs, [4, 5])
+    return torch.allclose(read(*inputs, [4, 5]), reset)
+
+
 RIGHT = [
     (checks.later_changes_nothing, by_prefixes),
     (checks.goes_on, two_and_five),
     (checks.goes_on, by_losses),
     (checks.cabinet, one_good_test),
+    (checks.sinks, by_differences),
+    (checks.sinks, against_the_first),
+    (checks.same_share, equal_shares),
+    (checks.same_share, equal_logs),
+    (checks.router, by_gradients),
+    (checks.router, by_any_loss),
+    (checks.packed, as_if_alone),
+    (checks.packed, in_single),
+    (checks.packed, neighbours_change_nothing),
 ]
 
 WRONG = [

@@ -80,12 +80,12 @@ def invariants() -> list:
         is_invariant = "invariant" in cell.metadata.get("tags", [])
         if cell.cell_type == "code" and is_invariant:
             exec(cell.source, names)
-        if cell.cell_type == "code" and "solution" in cell.metadata.get("tags", []):
+        check = re.search(r"^checks\.(\w+)\(solution\)$", cell.source, re.M)
+        if check and check[1] in ("later_changes_nothing", "goes_on"):
             names["checks"] = NoChecks()
             exec(cell.source, names)
             names["INVARIANTS"].append(names["solution"])
-    *found, _ = names["INVARIANTS"]  # the last solution is a list of tests
-    return found
+    return names["INVARIANTS"]
 
 
 class NoChecks:

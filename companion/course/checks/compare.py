@@ -85,7 +85,7 @@ class Exercise:
     the first that fits is said. Most are the right way with one part changed.
 
     `use(function, *case)` gives what is compared, by default what the function gives;
-    it may raise a Mistake.
+    it may raise a Mistake. Where cases are hidden, no words tell which one it was.
     """
 
     right: Callable
@@ -93,6 +93,7 @@ class Exercise:
     mistakes: dict[str, Callable | Raises]
     praise: str
     use: Callable = call
+    is_hidden: bool = False
 
 
 def check(known: Callable[[], Exercise]) -> Callable[[Callable], None]:
@@ -142,7 +143,8 @@ def compare(name: str, answer: Callable, exercise: Exercise) -> None:
     if not words:
         i = next(i for i, fault in enumerate(faults) if fault)
         words = faults[i]
-        if i > 0 or getattr(outcomes[i], "has_example", True):
+        has_example = i > 0 or getattr(outcomes[i], "has_example", True)
+        if has_example and not exercise.is_hidden:
             shown = inputs(exercise.use, answer, exercise.cases[i])
             words = f"for {shown}: {words}"
     raise Mistake(f"{name}: {words}")

@@ -35,12 +35,6 @@ from .judge import SECONDS, NoVerdict, TooSlow, shuffled, time_limit, verdict_of
 Versions = tuple[Callable, ...]  # what a test is given: one version, or two
 
 
-class Fooled(Mistake):
-    """A test that says of some versions what is not so."""
-
-    has_example = False  # nobody is shown a version
-
-
 def handed(version: Callable) -> Callable:
     """Returns a function that does the same, and that no name tells from others."""
 
@@ -76,7 +70,7 @@ def judged_beside(a_right_one: Versions, flagged: str) -> Callable:
     A test is asked twice of the case's versions, and in between of right ones, in an
     order and with seeds that it can't know: it must judge the version, and not count
     calls. What it replaces in PyTorch is put back. An error that it meets in a wrong
-    version speaks against the version. Raises Fooled with `words` where the verdict is
+    version speaks against the version. Raises Mistake with `words` where the verdict is
     wrong, with `flagged` where the right ones are flagged.
     """
 
@@ -95,14 +89,14 @@ def judged_beside(a_right_one: Versions, flagged: str) -> Callable:
                 said[is_case].add(False)
 
         if len(said[True]) > 1:
-            raise Fooled(
+            raise Mistake(
                 "it says now this, now that of the same version: a test must not count"
                 " or remember, and what it draws must suffice whatever the seed"
             )
         if False in said[False]:
-            raise Fooled(flagged)
+            raise Mistake(flagged)
         if is_right not in said[True]:
-            raise Fooled(words)
+            raise Mistake(words)
         return True
 
     return use
@@ -303,6 +297,7 @@ def sinks() -> Exercise:
         "your test decides. The second version is a new fault: queries and keys learn"
         " nothing through the log-sum-exp",
         judged_beside((sink_in_softmax,), FLAGS_A_REWRITING),
+        is_hidden=True,
     )
 
 
@@ -428,6 +423,7 @@ def same_share() -> Exercise:
         },
         "your test decides. The claim is a fix of nothing: both are the same function",
         judged_beside((by_sigmoid, by_sigmoid), right_words),
+        is_hidden=True,
     )
 
 
@@ -575,6 +571,7 @@ def router() -> Exercise:
         "your test decides. The pull request is a fix: before it, the loss never"
         " reached the router",
         judged_beside((divided_from_two_on,), right_words),
+        is_hidden=True,
     )
 
 
@@ -612,6 +609,14 @@ def one_text(
     queries: Tensor, keys: Tensor, values: Tensor, lengths: list[int]
 ) -> Tensor:
     return masked(queries, keys, values, torch.zeros(len(queries)))
+
+
+def all_see_all(
+    queries: Tensor, keys: Tensor, values: Tensor, lengths: list[int]
+) -> Tensor:
+    positions = torch.arange(len(queries))
+    mask = torch.ones(len(queries), len(queries), dtype=torch.bool)
+    return attended(queries, keys, values, positions, mask)
 
 
 def every_other(
@@ -692,6 +697,7 @@ def packed() -> Exercise:
         (each_by_itself, True, right_words),
         (apart_and_reset, True, right_words),
         (one_text, False, "it passes a version that takes all for one text"),
+        (all_see_all, False, "it passes a version in which texts see later ones"),
         (
             every_other,
             False,
@@ -725,7 +731,9 @@ def packed() -> Exercise:
                 lambda read: False
             ),
             "it looks at the first text, which nobody disturbs: compare the others": (
-                partial(right, compared=lambda x, lengths: x[: lengths[0]])
+                partial(
+                    right, many=([3, 5],), compared=lambda x, lengths: x[: lengths[0]]
+                )
             ),
             "it packs two texts alone: a third may see the first": partial(
                 right, many=([3, 5], [5, 3])
@@ -745,4 +753,5 @@ def packed() -> Exercise:
         "your test decides. Positions that begin anew fix nothing: with rotary ones"
         " only distances count, and what helps is the mask",
         judged_beside((each_by_itself,), right_words),
+        is_hidden=True,
     )
