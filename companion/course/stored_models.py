@@ -39,12 +39,11 @@ def load_model(path: Path) -> GPT:
     Raises ValueError for one that is damaged or of no GPT.
     """
     tensors, about = read_checkpoint(path)
-    settings = {}
-    for name in [field.name for field in fields(GPTConfig)]:
+    names = [field.name for field in fields(GPTConfig)]
+    for name in names:
         if name not in about["model"]:
             raise ValueError(f"{path} holds another model than a GPT: it has no {name}")
-        settings[name] = about["model"][name]
-    config = GPTConfig(**settings)
+    config = GPTConfig(**{name: about["model"][name] for name in names})
 
     prefix = "model."
     weights = {
