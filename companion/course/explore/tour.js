@@ -17,8 +17,8 @@ const STEPS = [
       state[name] = i;
     }
     draw();
-    return `Of all heads, head ${h + 1} of block ${l + 1} looks most at the token just before. In the
-      mean over all tokens that gets <b>${fixed(share)}</b> of its weight: a stripe beside the
+    return `Of all heads, head ${h + 1} of block ${l + 1} looks most at the token just before. In
+      the mean over all tokens that gets <b>${fixed(share)}</b> of its weight: a stripe beside the
       diagonal. Where does the head look elsewhere?`;
   }],
   ["heads", "Silence it", () => {
