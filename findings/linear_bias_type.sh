@@ -35,7 +35,7 @@ def n_numbers(layer: nn.Linear) -> int:
     return layer.weight.numel() + layer.bias.numel()
 PYTHON
 cd "$folder"
-PATH="$folder/env/bin:$PATH" python - <<'PYTHON'
+PATH="$folder/env/bin:$PATH" python -W ignore - <<'PYTHON'
 import re
 import subprocess
 
