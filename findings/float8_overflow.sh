@@ -22,7 +22,8 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 python3 -m venv "$folder/env"
-"$folder/env/bin/pip" install --quiet torch==2.13.0 ml_dtypes==0.6.0 numpy==2.4.6
+"$folder/env/bin/pip" install --quiet --no-compile torch==2.13.0 \
+  ml_dtypes==0.6.0 numpy==2.4.6
 "$folder/env/bin/python" -W ignore - <<'PYTHON'
 import ml_dtypes
 import numpy as np

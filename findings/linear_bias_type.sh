@@ -20,7 +20,8 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 python3 -m venv "$folder/env"
-"$folder/env/bin/pip" install --quiet torch==2.13.0 mypy==1.20.2 pyrefly==1.5.0 ty==0.0.108
+"$folder/env/bin/pip" install --quiet --no-compile torch==2.13.0 \
+  mypy==1.20.2 pyrefly==1.5.0 ty==0.0.108
 cat > "$folder/names.py" <<'PYTHON'
 from torch import nn
 
@@ -34,7 +35,7 @@ def n_numbers(layer: nn.Linear) -> int:
     return layer.weight.numel() + layer.bias.numel()
 PYTHON
 cd "$folder"
-PATH="$folder/env/bin:$PATH" python - <<'PYTHON'
+PATH="$folder/env/bin:$PATH" python -W ignore - <<'PYTHON'
 import re
 import subprocess
 

@@ -18,7 +18,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 python3 -m venv "$folder/env"
-"$folder/env/bin/pip" install --quiet nnsight==0.8.1 torch==2.13.0
+"$folder/env/bin/pip" install --quiet --no-compile nnsight==0.8.1 torch==2.13.0
 cat > "$folder/save.py" <<'PYTHON'
 import torch
 from nnsight import NNsight

@@ -20,7 +20,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 python3 -m venv "$folder/env"
-"$folder/env/bin/pip" install --quiet trl==1.16.0 transformers==5.23.0 \
+"$folder/env/bin/pip" install --quiet --no-compile trl==1.16.0 transformers==5.23.0 \
   tokenizers==0.23.3 torch==2.13.0
 cat > "$folder/grpo.py" <<'PYTHON'
 import logging
