@@ -35,10 +35,10 @@ def test_every_chapter_has_homework():
 
 
 @every_chapter
-def test_there_are_two_questions_each_with_a_prompt_and_a_stub(path):
-    both = questions(path)
-    assert len(both) == 2
-    for number, question in enumerate(both, 1):
+def test_there_are_two_questions_or_more_each_with_a_prompt_and_a_stub(path):
+    found = questions(path)
+    assert len(found) >= 2
+    for number, question in enumerate(found, 1):
         assert question.prompt.startswith(f"**{number}. ")
         assert 40 <= len(question.prompt.split()) <= 95
         assert f"`{question.function}(" in question.prompt
@@ -69,7 +69,7 @@ def test_homework_is_an_answer_and_a_hidden_check_behind_the_exercises(path):
     assert len({c.id for c in cells}) == len(cells)
     title, *added = cells[len(plain) :]
     assert title.source.startswith("## Homework")
-    assert len(added) == 6
+    assert len(added) == 3 * len(questions(path))
     for i, question in enumerate(questions(path)):
         prompt, answer, check = added[3 * i : 3 * i + 3]
         assert prompt.source == question.prompt

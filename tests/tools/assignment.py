@@ -1,6 +1,6 @@
 """Write an nbgrader course, the chapters' exercises, to build/course/.
 
-With `--bank` each chapter has two more questions, whose checks students don't receive.
+With `--bank` each chapter has more questions, whose checks students don't receive.
 """
 
 import argparse
@@ -42,8 +42,8 @@ fails."""
 
 HOMEWORK = """## Homework
 
-Two more questions, a point each. You don't receive the checks that grade them, so test
-each answer with cases of your own."""
+More questions, a point each. You don't receive the checks that grade them, so test each
+answer with cases of your own."""
 
 
 def is_solution(cell) -> bool:

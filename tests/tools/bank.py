@@ -1,4 +1,4 @@
-"""Read the teacher's bank: docs/bank/ has two more questions for each chapter.
+"""Read the teacher's bank: docs/bank/ has two or more questions for each chapter.
 
 Behind a file's head, a docstring and imports, come cells, each after a line `# %%`: a
 question's prompt, the stub of its answer, and its check, three by three. Editors that

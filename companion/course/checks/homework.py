@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from .compare import Mistake, message
+from .pull_requests import judged_beside
 
 
 def grade(check: Callable, answer: Callable | None) -> None:
@@ -42,3 +43,18 @@ def agree(result: object, expected: Tensor, words: str) -> None:
     has_shape(result, *expected.shape)
     difference = (result.double() - expected.double()).abs()
     assert (difference <= 1e-5 + 1e-4 * expected.double().abs()).all(), words
+
+
+def tells_apart(
+    test: Callable, right: list[Callable], wrong: dict[str, Callable]
+) -> None:
+    """Raises AssertionError where a test flags a right version, or passes a wrong one.
+
+    `wrong` maps words to versions. Each is asked of as `judged_beside` says.
+    """
+    flagged = "it flags a version that is right"
+    use = judged_beside((right[0],), flagged)
+    for version in right:
+        use(test, (version,), True, flagged)
+    for words, version in wrong.items():
+        use(test, (version,), False, words)
