@@ -288,8 +288,12 @@ class SlidingWindowCache(Cache):
             n_used = min(self.n_seen + 1, self.n_slots)
             return stored_keys[..., :n_used, :], stored_values[..., :n_used, :]
 
-        with ordinary_tensors():
-            pending_keys, pending_values = stored_keys.clone(), stored_values.clone()
+        # A first pass needs no copy: it has no old keys.
+        pending_keys, pending_values = stored_keys, stored_values
+        if self.n_seen:
+            with ordinary_tensors():
+                pending_keys = stored_keys.clone()
+                pending_values = stored_values.clone()
         self.fill_slots(pending_keys, pending_values, keys, values)
         self.pending[layer] = (pending_keys, pending_values)
 
