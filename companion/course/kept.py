@@ -27,8 +27,9 @@ from torch import Tensor
 
 from ..files import write_atomically
 from ..model.gpt import GPT, GPTConfig
+from ..model.serving_caches import RaggedCache
 
-HEAD = '''"""My GPT: begun in chapter 04, changed in 05, 07, 09 and 12."""
+HEAD = '''"""My GPT: begun in chapter 04, changed in 05, 07, 09, 10 and 12."""
 
 import companion
 import torch
@@ -362,6 +363,13 @@ def check(machine: ModuleType, chapter: int) -> None:
         cache = machine.MyCache()
         pieces = [mine(piece, cache) for piece in tokens.split([3, 1, 4], dim=1)]
         agree(torch.cat(pieces, 1), expected, "its logits with a cache")
+    if chapter >= 10:
+        rows = RaggedCache(8, 2)
+        mine(tokens[:, :5], rows)
+        rows.truncate(torch.tensor([5, 2]))
+        second = torch.stack([tokens[0, 5:], tokens[1, 2:5]])
+        last = torch.stack([expected[0, 7], expected[1, 4]])
+        agree(mine(second, rows, last=-1), last, "its logits in rows of two lengths")
 
 
 def agree(logits: Tensor, expected: Tensor, what: str) -> None:

@@ -5,13 +5,21 @@ chapter's own cells, a minute and a half a seed with one thread.
 """
 
 import sys
+import tempfile
 from pathlib import Path
 
 import matplotlib
 import nbformat
+from machine import set_apart
 
 CHAPTER = Path(__file__).parents[2] / "notebooks" / "15_reward.ipynb"
-IMPORT = "from companion.training import reward"
+IMPORTS = """
+kept.begin(chapter=12)
+from my_gpt import MyGPT, my_start
+from companion.training import reward
+
+config = companion.RECIPES["fast"].config
+"""
 FIRST = "characters = companion.CharTokenizer("
 LAST = "after = exam(practised)"
 
@@ -24,7 +32,7 @@ def program(seed: int) -> str:
     last = next(i for i, source in enumerate(sources) if LAST in source)
     helpers = next(source for source in sources if "def my_log_p(" in source)
     start = sources[0].replace("setup(seed=15)", f"setup(seed={seed})")
-    return "\n\n".join([start, IMPORT, helpers, *sources[first : last + 1]])
+    return "\n\n".join([start, IMPORTS, helpers, *sources[first : last + 1]])
 
 
 def main() -> None:
@@ -40,4 +48,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as folder:
+        set_apart(folder)
+        main()
