@@ -862,13 +862,8 @@ def test_every_row_is_run_here_or_by_a_script(cells):
 
 
 def test_the_versions_are_those_of_the_lock_and_of_the_scripts():
-    locked = dict(
-        re.findall(
-            r"^([\w-]+)==([\w.]+)",
-            (ROOT / "requirements.lock").read_text("utf-8"),
-            re.M,
-        )
-    )
+    lock = (ROOT / "requirements.lock").read_text("utf-8")
+    locked = dict(re.findall(r"^([\w-]+)==([\w.]+)", lock, re.M))
     scripts = "".join(x.read_text("utf-8") for x in (ROOT / "findings").glob("*.sh"))
     pinned = dict(re.findall(r"([\w-]+)==([\w.]+)", scripts))
     said = re.findall(r"`([\w-]+)`\s(\d[\w.]*\d)", PAGE.partition("##")[0])
