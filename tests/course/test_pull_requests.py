@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import signal
 import time
 from itertools import count
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch.testing import assert_close
 
 from companion.course import checks
 from companion.course.cabinet import pull_requests as shown
+from companion.course.checks import pull_requests as judge
 from companion.course.checks.compare import Mistake, graded
 
 CHECKS = [checks.sinks, checks.same_share, checks.router, checks.packed]
@@ -134,7 +136,7 @@ def test_several_versions_are_right_and_several_wrong(check):
 
 
 @each_check
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 13, 21])
+@pytest.mark.parametrize("n", [1, 4, 13])
 def test_a_test_that_counts_is_refused(check, n):
     calls = count()
     assert said_of(check, lambda *versions: next(calls) < n)
@@ -184,10 +186,11 @@ def test_what_is_no_verdict_is_named(check):
     assert "not True or False" in said_of(check, lambda *versions: "yes")
 
 
-def test_a_test_that_hangs_is_ended():
-    begin = time.monotonic()
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such signal here")
+def test_a_test_that_hangs_is_ended(monkeypatch):
+    monkeypatch.setattr(judge, "SECONDS", 0.2)
     said = said_of(checks.packed, lambda read: time.sleep(60))
-    assert "takes longer than 5 s" in said and time.monotonic() - begin < 600
+    assert "takes longer than 0.2 s for one version" in said
 
 
 @each_check

@@ -30,9 +30,11 @@ from ..cabinet.pull_requests import (
 )
 from .compare import Exercise, Mistake, check, unwritten
 from .effects import attributes_kept
-from .judge import SECONDS, NoVerdict, TooSlow, shuffled, time_limit, verdict_of
+from .judge import NoVerdict, TooSlow, shuffled, time_limit, verdict_of
 
 Versions = tuple[Callable, ...]  # what a test is given: one version, or two
+
+SECONDS = 2  # for one version, of which a test needs a hundredth
 
 
 def handed(version: Callable) -> Callable:
