@@ -263,7 +263,7 @@ def generate(
             cache = model.new_cache(min(window, tokens.shape[1] + n_new))
         read = reader(model, cache, window)
 
-    parts = [*model.modules()]  # found once: of a small model that is 9% of a token
+    parts = [*model.modules()]  # found once, not for every token
 
     def next_tokens(tokens: Tensor) -> Tensor:
         with evaluating(model, parts), without_gradients():

@@ -208,10 +208,10 @@ class PackedLinear(nn.Module):
         # of zeros fill the last group up.
         n_halves = n_bits // 4
         n_rows = self.out_features + -self.out_features % GROUP
-        size = (n_halves, n_rows, self.in_features // 2)
-        packed = torch.empty(size, dtype=torch.uint8)
-        size = (self.in_features // BLOCK, n_halves, n_rows, 2)
-        pairs = torch.empty(size, dtype=torch.bfloat16)
+        n_bytes = self.in_features // 2
+        packed = torch.empty(n_halves, n_rows, n_bytes, dtype=torch.uint8)
+        n_blocks = self.in_features // BLOCK
+        pairs = torch.empty(n_blocks, n_halves, n_rows, 2, dtype=torch.bfloat16)
 
         # Few rows at a time, for what lies between takes many times the memory.
         for start in range(0, n_rows, N_ROWS):

@@ -33,17 +33,33 @@ GROUPS = {
     "speculation": pairs.speculation,
     "published": smollm2.unpacked,
     "packed": smollm2.packed,
+    "start": smollm2.start,
     "tuning": tuning.tuning,
     "rollouts": rollouts.rollouts,
     "nanogpt": nanogpt.rows,
 }
 
 
+def processor() -> str:
+    """The processor's name. Linux tells family and model, too."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    told: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        told.setdefault(name.strip(), value.strip())
+    if "cpu family" not in told:
+        return platform.processor() or platform.machine()
+    return "{model name}, family {cpu family}, model {model}".format(**told)
+
+
 def machine() -> dict:
     """What the figures were measured on, and with."""
     names = ("torch", "transformers", "peft", "tiktoken", "einops")
     return {
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -58,12 +74,13 @@ def main() -> None:
     if unknown := set(names) - GROUPS.keys():
         sys.exit(f"unknown: {min(unknown)}; there are {', '.join(GROUPS)}")
     OUTPUT.parent.mkdir(exist_ok=True)
-    measured = {"machine": machine()}
+    measured = {"machines": {}}
     if names is not GROUPS and OUTPUT.exists():  # the other groups stay
-        measured = json.loads(OUTPUT.read_text()) | measured
+        measured = json.loads(OUTPUT.read_text())
     for name in names:
         torch.manual_seed(0)
         measured[name] = GROUPS[name]()
+        measured["machines"][name] = machine()
         OUTPUT.write_text(json.dumps(measured, indent=1) + "\n")
 
 

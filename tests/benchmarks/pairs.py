@@ -117,8 +117,8 @@ def training() -> list[dict]:
     return [pair(title, "`transformers`", work, train_gpt, train_gpt2, 7)]
 
 
-def written(model, prompt, n: int) -> Callable[[], list]:
-    return lambda: list(companion.generate(model, prompt, n))
+def written(model, prompt, n: int, choose=companion.greedy) -> Callable[[], list]:
+    return lambda: list(companion.generate(model, prompt, n, choose=choose))
 
 
 @torch.inference_mode()

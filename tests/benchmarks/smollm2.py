@@ -3,7 +3,11 @@
 import copy
 import importlib.util
 import multiprocessing
+import os
+import statistics
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -13,6 +17,7 @@ import torch
 from pairs import left_padded, pair, written
 
 import companion
+from companion.commands.chat import sampler
 from companion.pretrained.gguf import read_gguf
 from companion.pretrained.quantized import pack_weights, prepack
 from companion.pretrained.smollm2 import SMOLLM2, load_smollm2
@@ -68,11 +73,47 @@ def packed(n: int = 64) -> list[dict]:
         rows.append(pair(title, "laid out, unpacked", work, decode, decode_unpacked))
         decode_other = partial(left_padded, transformers_model, batch, n)
         rows.append(pair("the same", "`transformers`", work, decode, decode_other))
+    greedy = written(in_bits, prompts[-1], n)
+    drawn = written(in_bits, prompts[-1], n, sampler(0.7, seed=0))
+    title = "packed, one stream, drawn from the likeliest 90%"
+    rows.append(pair(title, "greedy", (n, n), drawn, greedy))
     if importlib.util.find_spec("xllamacpp"):
-        decode = written(in_bits, prompts[-1], n)
-        in_c = in_llama_cpp(prompts[-1].tolist(), n)
-        rows.append(pair("packed, one stream", "llama.cpp", (n, n), decode, in_c))
+        for prompt, title in (
+            (prompts[-1][:1], "packed, one stream, writing alone"),
+            (prompts[-1], f"the same, after a prompt of {len(prompts[-1])} tokens"),
+        ):
+            decode = written(in_bits, prompt, n)
+            in_c = in_llama_cpp(prompt.tolist(), n)
+            rows.append(pair(title, "llama.cpp", (n, n), decode, in_c))
     return rows
+
+
+def start() -> list[dict]:
+    """How long a talk takes to its first word, and how much memory; three times."""
+    runs = [ask() for _ in range(3)]
+    seconds, megabytes = map(statistics.median, zip(*runs, strict=True))
+    print(f"chat: the first word after {seconds:.1f} s, {megabytes:,.0f} MB")
+    return [{"name": "chat", "megabytes": megabytes, "seconds": seconds}]
+
+
+def ask() -> tuple[float, float]:
+    """Ask `python -m companion chat`: seconds to the first word, megabytes at most."""
+    begin = time.perf_counter()
+    command = [sys.executable, "-m", "companion", "chat", "--temperature", "0"]
+    talk = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    talk.stdin.write(b"What is the capital of France?\n")
+    talk.stdin.close()
+    said = b""
+    while not said.rpartition(b"\n> ")[2].strip():
+        more = talk.stdout.read1()
+        if not more:
+            raise ValueError(f"the talk has ended without an answer: {said.decode()}")
+        said += more
+    seconds = time.perf_counter() - begin
+    talk.stdout.read()
+    _, _, used = os.wait4(talk.pid, 0)
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+    return seconds, used.ru_maxrss * unit / 1e6
 
 
 def in_llama_cpp(prompt: list[int], n: int) -> Callable[[], object]:

@@ -27,6 +27,19 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def processors(measured: dict, names: list[str]) -> str:
+    """Which processors these groups were measured on, in a sentence."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        used = measured["machines"][name]
+        told = f"{used['processor']}, {used['capability']}, {used['threads']} threads"
+        groups.setdefault(told, []).append(name)
+    if len(groups) == 1:
+        return f"Processor: {min(groups)}."
+    told = [f"{who} ({', '.join(of)})" for who, of in groups.items()]
+    return f"Processors: {'; '.join(told)}."
+
+
 def race(measured: dict) -> str:
     """Who took how long to which loss."""
     names = {
@@ -42,7 +55,8 @@ def race(measured: dict) -> str:
          f"{x['loss']:.2f}"]
         for label, x in entrants
     ]  # fmt: skip
-    return table(["recipe", "steps, batch", "time", "validation loss"], rows)
+    head = ["recipe", "steps, batch", "time", "validation loss"]
+    return table(head, rows) + "\n\n" + processors(measured, ["race"])
 
 
 def parts(measured: dict) -> str:
@@ -67,8 +81,9 @@ def number(x: float) -> str:
 
 def pairs(measured: dict) -> str:
     """Everything that was measured in pairs."""
-    apart = ("machine", "memory", "race", "nanogpt")
-    groups = [rows for name, rows in measured.items() if name not in apart]
+    apart = ("machines", "memory", "race", "nanogpt", "start")
+    names = [name for name in measured if name not in apart]
+    groups = [measured[name] for name in names]
     groups.insert(1, measured.get("nanogpt", {}).get("training", []))
     rows = [
         [row["what"], f"{number(row['ours'])} tokens/s",
@@ -76,7 +91,8 @@ def pairs(measured: dict) -> str:
          f"{row['ratio']:.2f} ({row['lowest']:.2f} to {row['highest']:.2f})"]
         for group in groups for row in group
     ]  # fmt: skip
-    return table(["what", "this package", "against", "ratio"], rows)
+    head = ["what", "this package", "against", "ratio"]
+    return table(head, rows) + "\n\n" + processors(measured, names)
 
 
 def memory(measured: dict) -> str:
