@@ -196,10 +196,10 @@ def test_every_rung_of_a_chapter_is_stored_and_within_its_band(chapter):
     assert drawn and all("assert ladder.within(rungs)" in source for source in drawn)
 
 
-def test_the_readme_has_every_rung_as_it_is_stored():
+def test_the_readme_has_every_rung_of_one_price_as_it_is_stored():
     readme = TOLD["README.md"]
     rows = re.findall(r"^(\d\d) (.+?) +(\d\.\d\d) (█+)$", readme, re.M)
-    stored = ladder.stored()
+    stored = {k: v for k, v in ladder.stored().items() if v["chapter"] <= "05"}
     means = [sum(each["nats"]) / 3 for each in stored.values()]
     chapters = [each["chapter"] for each in stored.values()]
     told = [f"{loss:.2f}" for loss in means]
