@@ -258,8 +258,9 @@ def graphs_kept(tree: ast.AST) -> list:
             stored = [x for x in node.targets if isinstance(x, ast.Attribute)]
             # What the record of a pass carries goes when the pass is over.
             kept = any(last_name(target.value) != "now" for target in stored)
-            # A pass may carry its cache, which is there to keep.
-            if kept and last_name(node.value) not in ("detach", "item", "cache"):
+            # A cache is there to keep, and who is text has no gradient.
+            harmless = "detach", "item", "cache", "is_text"
+            if kept and last_name(node.value) not in harmless:
                 found.append(node)
     return found
 
