@@ -12,6 +12,9 @@ import torch
 from common import random, random_tokens, seeded
 
 import companion as c
+from companion.decoding.sampling import prefill
+from companion.decoding.speculation import accept
+from companion.training.reward import answer_logits
 
 CONFIG = c.GPTConfig(d_vocab=11, context_length=8, d_model=8, n_heads=2, n_layers=2)
 GPT = c.GPT(CONFIG, seeded())
@@ -234,6 +237,12 @@ BAD = {
         (lambda: PAIR(TOKENS, TOKENS, torch.tensor([5])), "1 lengths"),
         (lambda: PAIR(TOKENS, TOKENS, torch.tensor([5, 6])), "[5, 6]"),
         (lambda: PAIR(TOKENS, TOKENS, torch.tensor([0, 5])), "[0, 5]"),
+        (
+            lambda: c.EncoderDecoder(CONFIG, shared=True).load_state_dict(
+                PAIR.state_dict()
+            ),
+            "decoder.embedding.weight is not encoder.embedding.weight",
+        ),
     ],
     # optimizers, training, runs
     "schedules": [
@@ -241,7 +250,15 @@ BAD = {
         (lambda: c.warmup_linear(1, warmup=-1, total=9), WHOLE),
         (lambda: c.noam(0, d_model=8), WHOLE),
     ],
+    "AdamW": refusing(
+        lambda settings: c.AdamW(WEIGHTS, **settings),
+        ({"lr": -1e-3}, "lr is -0.001; it must be 0 or more"),
+        ({"weight_decay": math.nan}, "weight_decay is nan"),
+        ({"eps": -1}, "eps is -1"),
+        ({"betas": (0.9, 1)}, "each must be 0 or more, below 1"),
+    ),
     "Muon": [
+        (lambda: c.Muon(WEIGHTS, lr=-1), "lr is -1; it must be 0 or more"),
         (lambda: c.Muon([torch.nn.Parameter(torch.ones(3))]), "takes matrices, not"),
         (lambda: c.muon(torch.nn.Linear(2, 2)), "no blocks; use AdamW"),
         (lambda: c.orthogonalize(torch.ones(3)), "floats"),
@@ -259,6 +276,21 @@ BAD = {
         (
             lambda: c.train(GPT, c.AdamW(GPT.parameters()), [(TOKENS, NO_TARGETS)]),
             "none of the 10 targets counts",
+        ),
+    ],
+    "prefill": [
+        (lambda: prefill(GPT, [ONE, ONE[:0]], 1), "it must hold 1 token or more"),
+    ],
+    "answer_logits": [
+        (
+            lambda: answer_logits(GPT, [ONE[:3], ONE[:0]], TOKENS[:, :2]),
+            "it must hold 1 token or more",
+        ),
+    ],
+    "accept": [
+        (
+            lambda: accept(ONE[:2], LOGITS.softmax(-1), LOGITS.softmax(-1)),
+            "for 2 drafted tokens: they must be 2 and 3",
         ),
     ],
     "evaluate": [

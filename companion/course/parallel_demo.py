@@ -4,6 +4,7 @@ Run by `python -m torch.distributed.run --nproc-per-node 2 -m` and the module's 
 `companion.course.parallel_demo`; 4 processes can be had as well.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -108,7 +109,7 @@ def check_tensor_parallel(alone: GPT) -> int:
     for model in (alone, sharded):
         sgd = torch.optim.SGD(model.parameters(), lr=0.1)
         # The gradients' norm is only a part's: no clipping.
-        train(model, sgd, [(tokens, targets)], clip=1e9)
+        train(model, sgd, [(tokens, targets)], clip=math.inf)
     # A sum of two parts is rounded otherwise: a hundred epsilons, with a step between.
     assert_close(sharded(tokens), alone(tokens), atol=1e-5, rtol=1e-5)
 

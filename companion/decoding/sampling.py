@@ -199,8 +199,11 @@ def prefill(
     """Reads prompts (t) of different lengths in one pass, padded at the end.
 
     Returns a cache that holds them without their padding, with room for `n_new` tokens
-    more, and the logits (b v) after each prompt. Chapter 10.
+    more, and the logits (b v) after each prompt. Raises ValueError for an empty one.
+    Chapter 10.
     """
+    for prompt in prompts:
+        check_prompt(prompt, n_new, None)
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     tokens = nn.utils.rnn.pad_sequence(prompts, batch_first=True)
     cache = RaggedCache(tokens.shape[1] + n_new, len(prompts))

@@ -65,8 +65,18 @@ def accept(
     """Accepts the first drafted tokens (g), and draws one more: (1) to (g + 1).
 
     They were drawn with draft_probabilities (g v); the model's own, the target, are
-    (g+1 v). Raises ValueError as `sample` does. Leviathan et al. 2023, algorithm 1.
+    (g+1 v). Raises ValueError as `sample` does, and for another number of rows.
+    Leviathan et al. 2023, algorithm 1.
     """
+    n_rows = len(draft_probabilities), len(target_probabilities)
+    n_drafted = len(draft_tokens)
+    if n_rows != (n_drafted, n_drafted + 1):
+        raise ValueError(
+            f"{n_rows[0]} rows of draft_probabilities and {n_rows[1]} of"
+            f" target_probabilities for {n_drafted} drafted tokens: they must be"
+            f" {n_drafted} and {n_drafted + 1}"
+        )
+
     # In bfloat16 the small differences of the two would be lost.
     draft = at_least_float32(draft_probabilities)
     target = at_least_float32(target_probabilities)

@@ -1,13 +1,14 @@
 """The encoder and its decoder: the whole Transformer of 2017. Chapter 08."""
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from .attention import padding_mask
 from .cache import Cache
-from .gpt import GPT, GPTConfig, evaluating
+from .gpt import GPT, GPTConfig, check_tie, evaluating
 
 # The base model of Vaswani et al. 2017, table 3, for an `EncoderDecoder`.
 TRANSFORMER_BASE = GPTConfig(
@@ -55,6 +56,9 @@ class EncoderDecoder(nn.Module):
         self.decoder = GPT(config, generator, cross=True)
         if shared:
             self.encoder.embedding.weight = self.decoder.embedding.weight
+            names = "encoder.embedding.weight", "decoder.embedding.weight"
+            is_one = partial(check_tie, *names, "shared=False")
+            self.register_load_state_dict_pre_hook(is_one)
 
     def encode(
         self, source: Tensor, lengths: Tensor | None = None

@@ -121,17 +121,23 @@ def evaluating(
 
 
 def check_tie(
-    model: nn.Module, weights: dict[str, Tensor], prefix: str, *_: object
+    one: str,
+    other: str,
+    way_out: str,
+    model: nn.Module,
+    weights: dict[str, Tensor],
+    prefix: str,
+    *_: object,
 ) -> None:
-    """Raises ValueError where a tied model is to load two matrices that differ."""
-    embedding = weights.get(f"{prefix}embedding.weight")
-    unembedding = weights.get(f"{prefix}unembedding.weight")
-    if embedding is None or unembedding is None or embedding is unembedding:
+    """Raises ValueError where two matrices that differ are to be loaded into one."""
+    first = weights.get(prefix + one)
+    second = weights.get(prefix + other)
+    if first is None or second is None or first is second:
         return
-    if not torch.equal(embedding, unembedding):
+    if not torch.equal(first, second):
         raise ValueError(
-            "unembedding.weight is not embedding.weight, but the model has one matrix"
-            " for both: configure it with tie_embeddings=False"
+            f"{other} is not {one}, but the model has one matrix for both: configure it"
+            f" with {way_out}"
         )
 
 
@@ -223,7 +229,9 @@ class GPT(nn.Module):
             to_logits = nn.Linear(config.d_model, config.d_vocab, bias=False)
             if config.tie_embeddings:
                 to_logits.weight = self.embedding.weight
-                self.register_load_state_dict_pre_hook(check_tie)
+                names = "embedding.weight", "unembedding.weight"
+                is_one = partial(check_tie, *names, "tie_embeddings=False")
+                self.register_load_state_dict_pre_hook(is_one)
             self.unembedding = to_logits
         self.initialize(generator)
 

@@ -2,7 +2,7 @@
 
 A folder has a config.json and safetensors, as on Hugging Face's hub. A GPT is built as
 the configuration says. For two things it has no switch, and modules are put together
-anew: queries and keys are scaled to unit length behind their projections, with gains,
+anew: queries and keys are scaled to a mean square of 1 behind their projections, by gains,
 and a norm after half a block moves behind its output matrix.
 """
 
@@ -64,7 +64,7 @@ ANGLES = "rotary_emb.inv_freq"
 
 
 class ScaledHeads(nn.Module):
-    """Projects x, and scales what comes out to unit length, each feature by a gain.
+    """Projects x, scales what comes out to a mean square of 1, each feature by a gain.
 
     As many features as the gain has are scaled together: those of a head, or all.
     Henry et al. 2020; Yang et al. 2025 (Qwen 3); OLMo et al. 2024 (OLMo 2).
@@ -122,7 +122,7 @@ def load_family(folder: Path | str) -> tuple[GPT, Tokenizer | None]:
 
 
 def scale_heads(model: GPT, gains: dict[str, Tensor], found: Anatomy) -> None:
-    """Scales all queries and keys to unit length, with the gains of their names.
+    """Scales all queries and keys to a mean square of 1, by the gains of their names.
 
     Raises ValueError for a gain that doesn't fit.
     """

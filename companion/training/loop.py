@@ -15,7 +15,7 @@ from ..device import at_least_float32
 from ..inputs import check_between, check_tensor, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import LanguageModel, evaluating
-from .processes import full_tensor
+from .processes import check_gathered, full_tensor
 
 IGNORED_TARGET = -100  # padding: `F.cross_entropy`'s own default
 PATIENCE = 30  # seconds after which another Ctrl-C breaks a step off
@@ -100,15 +100,15 @@ def check_gradients(step: int, optimizer: Optimizer) -> None:
     )
 
 
-def clip_gradients(model: nn.Module, clip: float) -> Tensor:
+def clip_gradients(parameters: list[nn.Parameter], clip: float) -> Tensor:
     """Shortens the gradients, all as one vector, to the length `clip` at most.
 
     Returns their length before. Gradients of 16 bits are summed in float32. Pascanu et
     al. 2013, algorithm 1.
     """
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    gradients = [p.grad for p in parameters if p.grad is not None]
     norm = get_total_norm([at_least_float32(gradient) for gradient in gradients])
-    clip_grads_with_norm_(model.parameters(), clip, norm)
+    clip_grads_with_norm_(parameters, clip, norm)
     return norm
 
 
@@ -143,6 +143,9 @@ def training_steps(
     number, counted from `first_step`, and its loss in nats.
     """
     model.train()
+    # Others have gradients, too, which nobody clears, and they mustn't count.
+    moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    parameters = [p for p in model.parameters() if id(p) in moved]
     for step, (*inputs, targets) in enumerate(batches, first_step):
         logits = model(*inputs)
         try:
@@ -154,7 +157,7 @@ def training_steps(
         if loss.requires_grad:  # else `check_gradients` says in words what is wrong
             loss.backward()
         check_gradients(step, optimizer)
-        norm = clip_gradients(model, clip)
+        norm = clip_gradients(parameters, clip)
 
         # The weights move last: a loss that is not finite leaves them as they are.
         loss_in_nats = read_finite(step, loss, norm)
@@ -182,11 +185,14 @@ def train(
 
     Ctrl-C ends the loop after the step it falls in, and keeps model and losses; pressed
     again half a minute later, it breaks the step off. Raises ValueError where there is
-    nothing to train, and where the loss or a gradient is not finite: it names the step,
-    and the weights are those before it.
+    nothing to train, for a model of `shard_blocks` unless `clip` is infinite, and where
+    the loss or a gradient is not finite: it names the step, and the weights are those
+    before it.
     """
     check_between(0, above=True, clip=clip)
     check_trainable(model, optimizer)
+    if clip < math.inf:  # each rank would shorten by the length of its own part
+        check_gathered(model)
     losses = []
     with deferred_interrupts(PATIENCE) as interrupted:
         steps = training_steps(

@@ -53,8 +53,10 @@ def noam(step: int, *, d_model: int, warmup: int = 4000) -> float:
 class AdamW(Optimizer):
     """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2.
 
-    Of parameters with 16 bits the running means are kept in float32: a step of theirs
-    is a thousandth, which 16 bits would round away.
+    As in PyTorch, the decay of a step is `lr · weight_decay`; the paper's isn't times
+    the rate. Of parameters with 16 bits the running means are kept in float32: a step
+    of theirs is a thousandth, which 16 bits would round away. Raises ValueError for
+    settings out of their range.
     """
 
     def __init__(
@@ -67,6 +69,21 @@ class AdamW(Optimizer):
     ):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict) -> None:
+        """Adds a group of parameters, now or later.
+
+        Raises ValueError for settings out of their range, and then adds nothing.
+        """
+        settings = self.defaults | param_group
+        for name in ("lr", "eps", "weight_decay"):
+            check_between(0, **{name: settings[name]})
+        for beta in settings["betas"]:
+            if not 0 <= beta < 1:
+                raise ValueError(
+                    f"betas are {settings['betas']}; each must be 0 or more, below 1"
+                )
+        super().add_param_group(param_group)
 
     # PyTorch's takes a closure, too, for methods that compute a loss several times.
     @torch.no_grad()

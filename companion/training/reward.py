@@ -108,11 +108,14 @@ def answer_logits(
     """Computes the logits (b n v) by which a model draws answers (b n) to b prompts.
 
     One pass reads prompts and answers, padded at the end. The logits after a prompt's
-    last token predict the answer's first. Chapter 15.
+    last token predict the answer's first. Raises ValueError for an empty prompt.
+    Chapter 15.
     """
     check_tensor("integers", "b n", answers=answers)
     if len(prompts) != len(answers):
         raise ValueError(f"{len(prompts)} prompts for {len(answers)} answers")
+    for prompt in prompts:
+        check_prompt(prompt, 0, None)
 
     # Nothing is predicted after an answer's last token, so it isn't read.
     pairs = zip(prompts, answers[:, :-1], strict=True)

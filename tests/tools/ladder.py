@@ -37,7 +37,7 @@ def measured(path, shift: int) -> dict[str, float]:
 
 
 def drawn(text: str) -> str:
-    """The README with the rungs of 00 to 05, which have one price: eight blocks a nat."""
+    """The README with the rungs of 00 to 05, eight blocks a nat. 17's price differs."""
     rows = ["```text"]
     for name, rung in ladder.stored().items():
         if rung["chapter"] > "05":

@@ -107,6 +107,21 @@ def test_a_model_of_16_bits_is_judged_as_its_logits_are(dtype):
     assert loss == pytest.approx(right, rel=13 * EPSILON)  # 13 logits are summed
 
 
+def test_what_the_optimizer_does_not_move_shortens_no_step():
+    """As if it were frozen, whose gradients would else pile up and be clipped, too."""
+    weights = []
+    for frozen in (False, True):
+        model, batch = tiny_gpt_and_batch()
+        last = model.blocks[-1]
+        if frozen:
+            model.requires_grad_(False)
+            last.requires_grad_(True)
+        sgd = torch.optim.SGD(last.parameters(), 0.1)
+        train(model, sgd, [batch, batch, batch], clip=0.01)
+        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.equal(*weights)
+
+
 @pytest.mark.parametrize("dtype, scale", [(torch.bfloat16, 1), (torch.float16, 300)])
 def test_gradients_of_16_bits_are_measured_in_32(dtype, scale):
     """The length of 60,000 numbers about 300 is beyond float16."""
@@ -115,7 +130,7 @@ def test_gradients_of_16_bits_are_measured_in_32(dtype, scale):
         p.grad = (scale * random(*p.shape, seed=i)).to(dtype)
     flat = torch.cat([p.grad.double().flatten() for p in model.parameters()])
 
-    norm = clip_gradients(model, 0.5)
+    norm = clip_gradients([*model.parameters()], 0.5)
     by_chance = len(flat) ** 0.5 * EPSILON  # so far off is a sum of so many roundings
     assert norm.item() == pytest.approx(flat.norm().item(), rel=by_chance)
     clipped = torch.cat([p.grad.double().flatten() for p in model.parameters()])

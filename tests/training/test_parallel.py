@@ -24,6 +24,7 @@ from companion import (
     causal_mask,
     next_token_loss,
     save_checkpoint,
+    train,
 )
 from companion.course import parallel_demo
 from companion.model.attention import ENGINES
@@ -286,6 +287,8 @@ def check_cut_models(rank: int):
                 assert_close(gradient, expected[name], atol=1e-5, rtol=1e-4)
     with pytest.raises(ValueError, match="this rank's part of a layer"):
         save_checkpoint("never written", cut, AdamW(cut.parameters()), seeded())
+    with pytest.raises(ValueError, match="this rank's part of a layer"):
+        train(cut, AdamW(cut.parameters()), [])
     with pytest.raises(ValueError, match="this rank's part of a layer"):
         lora.add_adapters(cut)
 

@@ -94,7 +94,7 @@ def explore(
 
     Returns the page, which a notebook shows. Chapter 05. Raises ValueError
     for a model that does not fit: the page shows a pre-norm GPT of at most 5,000,000
-    weights, with a CharTokenizer or a BPETokenizer of 2,048 tokens.
+    weights, with a CharTokenizer or a BPETokenizer of at most 2,048.
     """
     html = page(model, tokenizer, text)
     path = Path(path)
