@@ -2,8 +2,8 @@
 
 A folder has a config.json and safetensors, as on Hugging Face's hub. A GPT is built as
 the configuration says. For two things it has no switch, and modules are put together
-anew: queries and keys are scaled to a mean square of 1 behind their projections, by gains,
-and a norm after half a block moves behind its output matrix.
+anew: queries and keys are scaled behind their projections, to a mean square of 1 and by
+gains, and a norm after half a block moves behind its output matrix.
 """
 
 import json
