@@ -34,6 +34,7 @@ CARD = """\
 MODULE = """\
 ```{{eval-rst}}
 .. automodule:: {name}
+   :ignore-module-all:
 ```
 """
 

@@ -61,8 +61,8 @@ def cover(path: Path) -> tuple[bytes, str]:
 
 
 def ladder() -> tuple[bytes, str]:
-    """The last of the chapters' ladders, which has all its rungs, and its words."""
+    """The last ladder of bars, which has all rungs of one price, and its words."""
     cells = [c for path in PATHS for c in nbformat.read(path, as_version=4).cells]
     pictures = [picture for cell in cells for picture in figures(cell)]
-    found = [p for p in pictures if alternative(p).startswith("The ladder:")]
+    found = [p for p in pictures if alternative(p).startswith("The ladder: a bar")]
     return base64.b64decode(found[-1].data["image/png"]), alternative(found[-1])

@@ -38,6 +38,7 @@ from companion import (
     top_p,
     train,
 )
+from companion.decoding.beam_search import Candidate
 from companion.model.positions import POSITIONS
 from companion.training.processes import Process
 
@@ -70,7 +71,8 @@ def nothing_to_read():
     """What reads numbers back gives zeros instead; whatever else tries to, fails."""
 
     def first_tokens(beams, log_probs, n):
-        return [(0.0, 0, token) for token in range(min(n, log_probs.numel()))]
+        n_found = min(n, log_probs.numel())
+        return [Candidate(0.0, 0, token) for token in range(n_found)]
 
     read = "companion.training.loop.read_finite"
     grown = "companion.decoding.beam_search.expand_beams"

@@ -343,7 +343,7 @@ def test_a_stopped_command_says_once_what_there_is_to_go_on_from(command, capsys
     assert end.value.code == 130
     (said,) = capsys.readouterr().out.splitlines()
     assert said.startswith("stopped: run it again to go on after step 3, from ")
-    assert step_in(said.split(", from ")[1]) == 3
+    assert step_in(Path(said.split(", from ")[1])) == 3
 
 
 @pytest.mark.parametrize(

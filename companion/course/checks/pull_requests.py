@@ -480,7 +480,8 @@ def router() -> Exercise:
     """
 
     def made(x: Tensor) -> list[Tensor]:
-        n_experts, c = 4, x.shape[-1]
+        n_experts = 4
+        c = x.shape[-1]
         generator = torch.Generator().manual_seed(1)
         return [
             torch.randn(s, generator=generator).to(x)
