@@ -76,8 +76,8 @@ class AdamW(Optimizer):
         Raises ValueError for settings out of their range, and then adds nothing.
         """
         settings = self.defaults | param_group
-        for name in ("lr", "eps", "weight_decay"):
-            check_between(0, **{name: settings[name]})
+        check_between(0, lr=settings["lr"], eps=settings["eps"])
+        check_between(0, weight_decay=settings["weight_decay"])
         for beta in settings["betas"]:
             if not 0 <= beta < 1:
                 raise ValueError(
