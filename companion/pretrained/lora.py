@@ -41,7 +41,7 @@ class LoRALinear(nn.Module):
     ):
         super().__init__()
         check_whole(rank=rank)
-        check_alpha(alpha=alpha)
+        check_alpha(alpha)
         if not is_plain_linear(layer):
             raise ValueError(
                 f"a {type(layer).__name__} can't have an adapter: it goes beside a"
@@ -80,9 +80,9 @@ class LoRALinear(nn.Module):
         return self
 
 
-def check_alpha(**alphas: object) -> None:
-    """Raises ValueError unless each is a number above 0, and finite."""
-    check_between(0, sys.float_info.max, above=True, **alphas)
+def check_alpha(alpha: object, name: str = "alpha") -> None:
+    """Raises ValueError, by this name, unless it is a number above 0, and finite."""
+    check_between(0, sys.float_info.max, above=True, **{name: alpha})
 
 
 def adapters(model: nn.Module) -> dict[str, LoRALinear]:
@@ -182,7 +182,7 @@ def add_adapters(
     Chapter 14.
     """
     check_whole(rank=rank)
-    check_alpha(alpha=alpha)
+    check_alpha(alpha)
     check_plain(model)
     layers = layers_named(model, names)
 
