@@ -151,6 +151,7 @@ BAD = {
         (lambda: cached(c.ConcatenatingCache()).reorder(torch.tensor([-1])), "[-1]"),
         (lambda: cached(c.PreallocatedCache(4)).reorder(torch.tensor([2])), "[2]"),
         (lambda: cached(c.PreallocatedCache(4)).reorder(torch.ones(2)), "integers (b)"),
+        (lambda: c.RaggedCache(4, 2).reorder(torch.tensor([-1, 0])), "not within 2"),
     ],
     "PreallocatedCache": [
         (lambda: c.PreallocatedCache(0), WHOLE),
