@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -43,19 +44,27 @@ def gpt_of(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
     return model.eval()
 
 
+def read_config(settings: dict[str, Any]) -> GPTConfig:
+    """Returns the configuration that a checkpoint's settings hold, among others.
+
+    Raises KeyError for a missing one.
+    """
+    names = [field.name for field in fields(GPTConfig)]
+    return GPTConfig(**{name: settings[name] for name in names})
+
+
 def load_model(path: Path) -> GPT:
     """Returns the GPT of a checkpoint, on the CPU.
 
     Raises ValueError for one that is damaged or of no GPT.
     """
     tensors, about = read_checkpoint(path)
-    settings = {}
-    for field in fields(GPTConfig):
-        name = field.name
-        if name not in about["model"]:
-            raise ValueError(f"{path} holds another model than a GPT: it has no {name}")
-        settings[name] = about["model"][name]
-    config = GPTConfig(**settings)
+    try:
+        config = read_config(about["model"])
+    except KeyError as error:
+        raise ValueError(
+            f"{path} holds another model than a GPT: it has no {error.args[0]}"
+        ) from None
 
     prefix = "model."
     weights = {

@@ -40,9 +40,14 @@ def cache_of_its_own() -> Iterator[None]:
             there = Path(folder) / artifact.path.relative_to(CACHE)
             there.parent.mkdir(parents=True, exist_ok=True)
             there.write_bytes(artifact.path.read_bytes())
+        before = os.environ.copy()
         os.environ["COMPANION_CACHE"] = folder
         set_apart(folder)
-        yield
+        try:
+            yield
+        finally:  # neither of the two folders is there any more
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def failures(path: Path, shift: int) -> list[str]:
