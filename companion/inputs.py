@@ -89,6 +89,24 @@ def check_name(known: Collection[str], /, **names: object) -> None:
             raise ValueError(f"{name} is {shown(value)}, not in {[*known]}")
 
 
+def check_in_vocabulary(d_vocab: int, /, **tokens: Tensor) -> None:
+    """Raises ValueError where one holds a token that is not from 0 to `d_vocab` - 1.
+
+    To look at the numbers of an accelerator is to wait for it: there it is for what has
+    failed already, or waits anyway.
+    """
+    for name, x in tokens.items():
+        if not x.numel():
+            continue
+        lowest = int(x.min())
+        highest = int(x.max())
+        if lowest < 0 or highest >= d_vocab:
+            raise ValueError(
+                f"{name} run from {lowest} to {highest}; the vocabulary is 0 to"
+                f" {d_vocab - 1}"
+            )
+
+
 def check_tensor(numbers: str, pattern: str, /, **tensors: object) -> None:
     """Raises ValueError unless each is a tensor of "floats" or of "integers".
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from assignment import NOTEBOOKS, assignment
+from assignment import assignment
 from bank import BANK, questions
+from cells import PATHS
 from hand_ins import facts
 
 from companion.course.checks.compare import Mistake
@@ -31,7 +32,7 @@ def said_of(check, answer) -> str:
 
 
 def test_every_chapter_has_homework():
-    assert [path.stem for path in BANK] == [path.stem for path in NOTEBOOKS]
+    assert [path.stem for path in BANK] == [path.stem for path in PATHS]
 
 
 @every_chapter
@@ -62,7 +63,7 @@ def test_every_check_rejects_the_stub_and_at_least_two_mistakes_with_words(path)
 
 @every_chapter
 def test_homework_is_an_answer_and_a_hidden_check_behind_the_exercises(path):
-    notebook = next(n for n in NOTEBOOKS if n.stem == path.stem)
+    notebook = next(n for n in PATHS if n.stem == path.stem)
     plain = assignment(notebook).cells
     cells = assignment(notebook, bank=True).cells
     assert [c.source for c in cells[: len(plain)]] == [c.source for c in plain]
@@ -107,5 +108,5 @@ def test_values_agree_or_are_told_by_type_shape_and_words():
 
 
 def test_without_the_bank_there_is_no_homework():
-    for path in NOTEBOOKS:
+    for path in PATHS:
         assert not any("Homework" in cell.source for cell in assignment(path).cells)

@@ -14,7 +14,7 @@ from common import random, random_tokens, seeded
 import companion as c
 from companion.decoding.sampling import prefill
 from companion.decoding.speculation import accept
-from companion.training.reward import answer_logits
+from companion.training.reward import answer_logits, chosen
 
 CONFIG = c.GPTConfig(d_vocab=11, context_length=8, d_model=8, n_heads=2, n_layers=2)
 GPT = c.GPT(CONFIG, seeded())
@@ -151,6 +151,7 @@ BAD = {
         (lambda: cached(c.ConcatenatingCache()).reorder(torch.tensor([-1])), "[-1]"),
         (lambda: cached(c.PreallocatedCache(4)).reorder(torch.tensor([2])), "[2]"),
         (lambda: cached(c.PreallocatedCache(4)).reorder(torch.ones(2)), "integers (b)"),
+        (lambda: c.RaggedCache(4, 2).reorder(torch.tensor([-1, 0])), "not within 2"),
     ],
     "PreallocatedCache": [
         (lambda: c.PreallocatedCache(0), WHOLE),
@@ -223,6 +224,21 @@ BAD = {
             (torch.ones(5, 4) > 0, "mask (5, 4) does not fit 5 queries and 5 keys"),
             ("padding", "must be bool, True = may attend"),
         ),
+        *refusing(
+            lambda last: GPT(TOKENS, last=last),
+            (5, "last runs from 5 to 5; 5 tokens stand at 0 to 4, and from the end"),
+            (-6, "last is -6; it must be -5 or more, a whole number"),
+            (True, "last is True"),
+            (1.0, "last is 1.0"),
+            ([0, 1], "last is [0, 1]"),
+            (torch.tensor([0, 5]), "last runs from 0 to 5; 5 tokens stand at 0 to 4"),
+            (torch.tensor([0, -6]), "last runs from -6 to 0; 5 tokens stand at 0 to 4"),
+            (torch.tensor([[0, 1], [2, 7]]), "last runs from 0 to 7"),
+        ),
+        (
+            lambda: GPT(TOKENS[:, :2], cached(c.PreallocatedCache(8)), last=4),
+            "last runs from 4 to 4; 2 tokens stand at 0 to 1",
+        ),
         (lambda: PAIR.encoder(TOKENS, c.PreallocatedCache(8)), "takes no cache"),
         (lambda: GPT.new_cache(0), WHOLE),
     ],
@@ -259,12 +275,26 @@ BAD = {
     ),
     "Muon": [
         (lambda: c.Muon(WEIGHTS, lr=-1), "lr is -1; it must be 0 or more"),
+        (lambda: c.Muon(WEIGHTS, momentum=1), "momentum is 1; it must be 0 or more,"),
+        (lambda: c.Muon(WEIGHTS, momentum=-0.1), "momentum is -0.1; it must be 0"),
+        (
+            lambda: c.Muon([{"params": WEIGHTS, "momentum": math.nan}]),
+            "momentum is nan; it must be 0 or more, below 1",
+        ),
         (lambda: c.Muon([torch.nn.Parameter(torch.ones(3))]), "takes matrices, not"),
         (lambda: c.muon(torch.nn.Linear(2, 2)), "no blocks; use AdamW"),
         (lambda: c.orthogonalize(torch.ones(3)), "floats"),
     ],
     "next_token_loss": [
         (lambda: c.next_token_loss(LOGITS, ONE), "(5,)"),
+        (
+            lambda: c.next_token_loss(LOGITS, torch.tensor([-100, 11])),
+            "targets run from 11 to 11; the vocabulary is 0 to 10",
+        ),
+        (
+            lambda: c.next_token_loss(LOGITS, torch.tensor([3, -1]), smoothing=0.1),
+            "targets run from -1 to 3; the vocabulary is 0 to 10",
+        ),
         (lambda: c.next_token_loss(LOGITS[:0], ONE[:0]), "none of the 0 targets"),
         (
             lambda: c.next_token_loss(GPT(TOKENS), NO_TARGETS),
@@ -291,6 +321,21 @@ BAD = {
         (
             lambda: accept(ONE[:2], LOGITS.softmax(-1), LOGITS.softmax(-1)),
             "for 2 drafted tokens: they must be 2 and 3",
+        ),
+        *refusing(
+            lambda token: accept(torch.tensor([token]), LOGITS[:1], LOGITS),
+            (11, "draft_tokens run from 11 to 11; the vocabulary is 0 to 10"),
+            (-1, "draft_tokens run from -1 to -1"),
+        ),
+    ],
+    "chosen": [
+        (lambda: chosen(LOGITS, INTEGERS), "logits (2, 11) for tokens (3,)"),
+        (lambda: chosen(LOGITS, INTEGERS[:1]), "logits (2, 11) for tokens (1,)"),
+        (lambda: chosen(LOGITS, torch.ones(2)), "it must be integers"),
+        *refusing(
+            lambda token: chosen(LOGITS, torch.tensor([0, token])),
+            (11, "tokens run from 0 to 11; the vocabulary is 0 to 10"),
+            (-1, "tokens run from -1 to 0"),
         ),
     ],
     "evaluate": [
@@ -343,6 +388,10 @@ BAD = {
     "speculate": [
         *decoding(lambda prompt, n: [*c.speculate(GPT, prompt, n, c.PromptLookup(11))]),
         (lambda: c.PromptLookup(11, n_guesses=0), WHOLE),
+        (
+            lambda: c.PromptLookup(7, n_same=1)(torch.tensor([2, 9, 2])),
+            "tokens run from 2 to 9; the vocabulary is 0 to 6",
+        ),
         *refusing(
             lambda end: next(c.speculate(GPT, ONE, 2, c.PromptLookup(11), end=end)),
             ("x", "end is 'x'; it must be 0 or more, a whole number"),

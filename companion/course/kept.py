@@ -12,6 +12,7 @@ import dis
 import itertools
 import linecache
 import os
+import secrets
 import shutil
 import sys
 import time
@@ -289,19 +290,49 @@ def unused(path: Path) -> Path:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Within, no other kernel writes the file. One that died is waited for 5 s."""
+    """Within, no other kernel writes the file."""
     lock = path.with_name(f"{path.name}.lock")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    for _ in range(100):
-        try:
-            lock.touch(exist_ok=False)
-            break
-        except FileExistsError:
-            time.sleep(0.05)
+    mine = secrets.token_hex(8)
+    take(lock, mine)
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)
+        if holder(lock) == mine:
+            lock.unlink(missing_ok=True)
+
+
+def take(lock: Path, mine: str) -> None:
+    """Waits until nobody holds a lock, and takes it by the word `mine`.
+
+    A lock that says the same for 5 s is that of a kernel that died, and is taken over.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    seen = None
+    n_same = 0
+    while True:
+        try:
+            with lock.open("x") as file:
+                file.write(mine)
+            return
+        except FileExistsError:
+            pass
+
+        said = holder(lock)
+        n_same = n_same + 1 if said == seen else 0
+        seen = said
+        if n_same == 100:
+            lock.write_text(mine)
+        time.sleep(0.05)
+        if n_same == 100 and holder(lock) == mine:  # nobody else took it over
+            return
+
+
+def holder(lock: Path) -> str | None:
+    """Returns the word by which a lock is held; None if it isn't."""
+    try:
+        return lock.read_text()
+    except FileNotFoundError:
+        return None
 
 
 def config_after(chapter: int) -> GPTConfig:

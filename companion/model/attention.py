@@ -13,7 +13,7 @@ from .positions import Rope, apply_rotary
 from .scores import Heads, attention_scores, check_attention, check_mask
 
 ENGINES = ("fused", "explicit", "flash")
-# Takes a layer's new keys and values (b h t d) and returns all there are, (b h s d).
+# Takes a layer's new keys and values (b h t d), returns those to attend to (b h s d).
 CacheUpdate = Callable[[Heads, Heads], tuple[Heads, Heads]]
 
 
@@ -156,8 +156,9 @@ class MultiHeadAttention(nn.Module):
         `nn.MultiheadAttention`'s is True where attention is forbidden. `is_causal`
         stands for `causal_mask` of the queries and all keys, without a table where none
         is needed. `rope` rotates queries and keys, see `apply_rotary`. `store` takes
-        the new keys and values (b h t d) and gives all there are, (b h s d). Raises
-        ValueError for a mask of other numbers, and for one beside `is_causal`.
+        the new keys and values (b h t d) and gives those to attend to, (b h s d), as a
+        cache does. Raises ValueError for a mask of other numbers, and for one beside
+        `is_causal`.
         """
         # Project. A context may come as keys and values that were made before.
         if isinstance(context, tuple):

@@ -99,7 +99,8 @@ class Cache:
     def reorder(self, rows: Tensor) -> None:
         """Lets row i of the batch continue what `rows[i]` held, as beams do.
 
-        Raises ValueError for rows that are not integers (b) within the streams.
+        Raises ValueError for rows that are not integers (b) within the streams. Rows on
+        an accelerator, where to look is to wait, are not looked at.
         """
         self.layers = self.reordered(rows)
 
@@ -109,9 +110,8 @@ class Cache:
         layers = {}
         with ordinary_tensors():
             for layer, tensors in self.layers.items():
-                n = len(tensors[0])
-                if rows.is_cpu and bool(((rows < 0) | (rows >= n)).any()):
-                    raise ValueError(f"rows {rows.tolist()} are not within {n}")
+                if rows.is_cpu:  # elsewhere to look is to wait
+                    check_rows(rows, len(tensors[0]))
                 layers[layer] = tuple(x[rows] for x in tensors)
         return layers
 
@@ -128,6 +128,12 @@ def zeros(like: Tensor, *shape: int) -> Tensor:
     """Returns zeros, of a tensor's type and device, that any mode may write to."""
     with ordinary_tensors():
         return like.new_zeros(shape)
+
+
+def check_rows(rows: Tensor, n_streams: int) -> None:
+    """Raises ValueError for rows that are not within so many streams."""
+    if bool(((rows < 0) | (rows >= n_streams)).any()):
+        raise ValueError(f"rows {rows.tolist()} are not within {n_streams}")
 
 
 def other_layers_error(
@@ -172,8 +178,8 @@ def combine_masks(
     return table if allowed is None else allowed & table
 
 
-# Where a text stands that nothing comes before, this one says it; it stores nothing.
-NOTHING_BEFORE = Cache()
+# What comes before a text that is read without a cache. It stores nothing.
+NO_PAST = Cache()
 
 
 class ConcatenatingCache(Cache):

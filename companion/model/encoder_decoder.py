@@ -66,7 +66,9 @@ class EncoderDecoder(nn.Module):
         """Turns source (b s) into features (b s c). Returns them and the tokens' mask.
 
         `lengths` (b) says how much of each source is no padding; the mask (b 1 1 s) is
-        True there. Raises ValueError for a source that is empty or too long.
+        True there. Raises ValueError for sources beyond the context_length, for another
+        number of lengths than sources, and for a length that is not from 1 to s; of
+        lengths on an accelerator, where to look is to wait, none is looked at.
         """
         b, n = source.shape
         if lengths is None:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from tqdm import tqdm
 
 from ..device import at_least_float32
-from ..inputs import check_between, check_tensor, check_whole
+from ..inputs import check_between, check_in_vocabulary, check_tensor, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import LanguageModel, evaluating
 from .processes import check_gathered, full_tensor
@@ -27,8 +27,9 @@ def next_token_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> 
     Targets of -100 are padding and don't count. `smoothing` is the share of a target
     that is spread over all tokens evenly (Szegedy et al. 2015, section 7). Logits of 16
     bits are summed, and their loss is given, in float32. Raises ValueError for logits
-    and targets of different numbers of tokens, and where no target counts; on an
-    accelerator, where to look is to wait, that gives NaN. Chapter 05.
+    and targets of different numbers of tokens, where no target counts, and for one that
+    is outside the vocabulary; on an accelerator, where to look is to wait, no target
+    that counts gives NaN, and the device itself stops at one outside. Chapter 05.
     """
     check_tensor("integers", "...", targets=targets)
     logits_shape = tuple(logits.shape[:-1])
@@ -47,7 +48,12 @@ def next_token_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> 
 
     logits = at_least_float32(logits.flatten(0, -2))
     targets = targets.flatten().long()
-    return F.cross_entropy(logits, targets, label_smoothing=smoothing)
+    try:
+        return F.cross_entropy(logits, targets, label_smoothing=smoothing)
+    except IndexError:
+        targets = targets[targets != IGNORED_TARGET]
+        check_in_vocabulary(logits.shape[-1], targets=targets)
+        raise  # something else failed
 
 
 def bits_per_character(loss: float, n_tokens: int, n_characters: int) -> float:

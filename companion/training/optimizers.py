@@ -50,25 +50,11 @@ def noam(step: int, *, d_model: int, warmup: int = 4000) -> float:
     return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
-class AdamW(Optimizer):
-    """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2.
+class Descent(Optimizer):
+    """What AdamW and Muon share: settings that are checked, and a step of all groups.
 
-    As in PyTorch, the decay of a step is `lr · weight_decay`; the paper's isn't times
-    the rate. Of parameters with 16 bits the running means are kept in float32: a step
-    of theirs is a thousandth, which 16 bits would round away. Raises ValueError for
-    settings out of their range.
+    Each has an `update` of its own.
     """
-
-    def __init__(
-        self,
-        params: Iterable[Tensor] | Iterable[dict],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-    ):
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict) -> None:
         """Adds a group of parameters, now or later.
@@ -95,30 +81,62 @@ class AdamW(Optimizer):
 
     def update(self, parameters: list[Tensor], group: dict) -> None:
         """Moves the parameters by their gradients and the settings of their group."""
-        beta1, beta2 = group["betas"]
+        raise NotImplementedError
+
+
+def adam_step(p: Tensor, state: dict, group: dict) -> None:
+    """Moves a parameter by its gradient, and the running means in its `state`.
+
+    The settings are its group's. Loshchilov and Hutter 2017, algorithm 2.
+    """
+    beta1, beta2 = group["betas"]
+    if not state:
+        zeros = at_least_float32(torch.zeros_like(p))
+        state["step"] = 0
+        state["mean"] = zeros
+        state["square"] = zeros.clone()
+
+    # The running means of the gradient and of its square.
+    assert p.grad is not None  # as `Descent.step` has made sure
+    gradient = at_least_float32(p.grad)
+    state["step"] += 1
+    mean = state["mean"].lerp_(gradient, 1 - beta1)
+    square = state["square"].mul_(beta2)
+    square.addcmul_(gradient, gradient, value=1 - beta2)
+
+    # They began at 0, and are too small by these factors.
+    mean_correction = 1 - beta1 ** state["step"]
+    root_correction = math.sqrt(1 - beta2 ** state["step"])
+    root = square.sqrt().div_(root_correction).add_(group["eps"])
+
+    p.mul_(1 - group["lr"] * group["weight_decay"])
+    p.addcdiv_(mean, root, value=-group["lr"] / mean_correction)
+
+
+class AdamW(Descent):
+    """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2.
+
+    As in PyTorch, the decay of a step is `lr · weight_decay`; the paper's isn't times
+    the rate. Of parameters with 16 bits the running means are kept in float32: a step
+    of theirs is a thousandth, which 16 bits would round away. Raises ValueError for
+    settings out of their range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[dict],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ):
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults)
+
+    def update(self, parameters: list[Tensor], group: dict) -> None:
+        """Moves the parameters by their gradients and the settings of their group."""
         for p in parameters:
-            state = self.state[p]
-            if not state:
-                zeros = at_least_float32(torch.zeros_like(p))
-                state["step"] = 0
-                state["mean"] = zeros
-                state["square"] = zeros.clone()
-
-            # The running means of the gradient and of its square.
-            assert p.grad is not None  # as `step` has made sure
-            gradient = at_least_float32(p.grad)
-            state["step"] += 1
-            mean = state["mean"].lerp_(gradient, 1 - beta1)
-            square = state["square"].mul_(beta2)
-            square.addcmul_(gradient, gradient, value=1 - beta2)
-
-            # They began at 0, and are too small by these factors.
-            mean_correction = 1 - beta1 ** state["step"]
-            root_correction = math.sqrt(1 - beta2 ** state["step"])
-            root = square.sqrt().div_(root_correction).add_(group["eps"])
-
-            p.mul_(1 - group["lr"] * group["weight_decay"])
-            p.addcdiv_(mean, root, value=-group["lr"] / mean_correction)
+            adam_step(p, self.state[p], group)
 
 
 def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
@@ -154,11 +172,12 @@ def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
     return x.reshape(matrices.shape).to(matrices.dtype)
 
 
-class Muon(AdamW):
-    """Momentum whose every step is orthogonalised: for the matrices between the layers.
+class Muon(Descent):
+    """Momentum whose every step is orthogonalised: for the matrices within the blocks.
 
-    Embeddings, norms and biases belong in groups with `"muon": False`, which AdamW
-    updates. Raises ValueError for a parameter that is not a matrix. Jordan et al. 2024.
+    Embeddings, norms and biases belong in groups with `"muon": False`, which are moved
+    as by AdamW, with `betas` and `eps`. Raises ValueError for settings out of their
+    range, and for a parameter that is not a matrix. Jordan et al. 2024.
     """
 
     def __init__(
@@ -169,7 +188,7 @@ class Muon(AdamW):
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        weight_decay: float = 0.01,
+        weight_decay: float = 0.0,
     ):
         defaults = {
             "lr": lr,
@@ -179,13 +198,17 @@ class Muon(AdamW):
             "eps": eps,
             "weight_decay": weight_decay,
         }
-        Optimizer.__init__(self, params, defaults)  # AdamW's takes no more settings
+        super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict) -> None:
         """Adds a group of parameters, now or later.
 
-        Raises ValueError for one that is not a matrix, and then adds nothing.
+        Raises ValueError for settings out of their range, and for a parameter that is
+        not a matrix, and then adds nothing.
         """
+        momentum = param_group.get("momentum", self.defaults["momentum"])
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum is {momentum}; it must be 0 or more, below 1")
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         if not group["muon"]:
@@ -201,7 +224,8 @@ class Muon(AdamW):
     def update(self, parameters: list[Tensor], group: dict) -> None:
         """Moves the parameters: by Muon, or by AdamW in a group that says so."""
         if not group["muon"]:
-            super().update(parameters, group)
+            for p in parameters:
+                adam_step(p, self.state[p], group)
             return
 
         # Matrices of one shape are orthogonalised together.
@@ -222,7 +246,7 @@ class Muon(AdamW):
 
         That is the running mean with the newest gradient counted once more.
         """
-        assert p.grad is not None  # as `step` has made sure
+        assert p.grad is not None  # as `Descent.step` has made sure
         gradient = at_least_float32(p.grad)
         state = self.state[p]
         if "momentum" not in state:

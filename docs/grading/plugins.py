@@ -118,7 +118,8 @@ class Grading(Autograde):
         if len(notebooks) > 1:
             shutil.copytree(folder, copied, ignore_dangling_symlinks=True)
             return
-        name, given = notebooks[0].name, given_out(notebooks[0])
+        name = notebooks[0].name
+        given = given_out(notebooks[0])
         path, said = hand_ins.choose(folder, name, given)
         others = shutil.ignore_patterns(".*", "*.ipynb")
         shutil.copytree(folder, copied, ignore=others, ignore_dangling_symlinks=True)

@@ -45,6 +45,7 @@ from companion.course.checks.compare import (
     draw,
     graded,
 )
+from companion.course.checks.differences import difference
 
 CHAPTERS = (tokens, attention, multi_head, positional_encodings, blocks, training)
 CHAPTERS += (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
@@ -352,6 +353,19 @@ def compared(answer, right, *cases, mistakes=None, **how) -> str:
     with pytest.raises(Mistake) as caught:
         compare("name", answer, exercise)
     return str(caught.value)
+
+
+def test_a_dictionary_must_have_the_same_keys_and_no_other():
+    right = {"loss": 1.5, "seen": [1, 2]}
+    assert difference(dict(right), right) is None
+    for wrong, words in (
+        ({"loss": 1.5}, "it gives nothing for 'seen'"),
+        (right | {"again": 1}, "it also gives 'again', which isn't asked for"),
+        (right | {"loss": 2.5}, "at loss it gives 2.5, wanted 1.5"),
+        (["loss", "seen"], "it gives ['loss', 'seen'], wanted {'loss': 1.5"),
+    ):
+        assert words in difference(wrong, right)
+        assert words in difference([wrong], [right])
 
 
 def test_a_wrong_answer_is_told_the_input_the_place_and_both_values():

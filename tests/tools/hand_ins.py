@@ -158,7 +158,8 @@ def moved():
 def as_text():
     """An answer was made a text cell, and copied below as it was given out."""
     notebook = solved()
-    cells, stub = named(notebook), named(given_out())[WINDOW]
+    cells = named(notebook)
+    stub = named(given_out())[WINDOW]
     cells[ONE].cell_type = "raw"
     for key in ("outputs", "execution_count"):
         del cells[ONE][key]

@@ -129,8 +129,10 @@ def read_site(base: str, scheme: str) -> list[str]:
     problems += [f"{name} is not there" for name in {*WITH_CODE} - {*names}]
     if scheme == "dark":
         names = [name for name in names if stands_alone(name)]
-    how = {"color_scheme": scheme, "viewport": SCREEN}
-    with chromium() as browser, visitor(browser, base, heard, **how) as page:
+    with (
+        chromium() as browser,
+        visitor(browser, base, heard, color_scheme=scheme, viewport=SCREEN) as page,
+    ):
         for name in sorted(names):
             with reported(heard):
                 page.goto(base + name)

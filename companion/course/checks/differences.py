@@ -31,22 +31,33 @@ def difference(result: object, expected: object, place: str = "") -> str | None:
         return f"{at}nothing is returned: is there a `return`?"
     if isinstance(expected, Tensor | int | float):
         return number_difference(result, expected, place)
-    if isinstance(result, dict) and isinstance(expected, dict):  # the same keys
-        for key in expected:
-            words = difference(result[key], expected[key], key)
-            if words:
-                return words
-        return None
-    if isinstance(expected, dict | list | tuple):
+    if isinstance(expected, dict):
+        return dict_difference(result, expected, place)
+    if isinstance(expected, list | tuple):
         return list_difference(result, expected, place)
     if not isinstance(result, type(expected)) or result != expected:
         return f"{at}{gives(result)}, wanted {describe(expected)}"
     return None
 
 
-def list_difference(
-    result: object, expected: dict | list | tuple, place: str
-) -> str | None:
+def dict_difference(result: object, expected: dict, place: str) -> str | None:
+    """`difference` for a dictionary, which must have the same keys."""
+    at = f"at {place} " if place else ""
+    if not isinstance(result, dict):
+        return f"{at}{gives(result)}, wanted {describe(expected)}"
+    for key in expected:
+        if key not in result:
+            return f"{at}it gives nothing for {key!r}"
+        words = difference(result[key], expected[key], str(key))
+        if words:
+            return words
+    for key in result:
+        if key not in expected:
+            return f"{at}it also gives {key!r}, which isn't asked for"
+    return None
+
+
+def list_difference(result: object, expected: list | tuple, place: str) -> str | None:
     """`difference` for a list; the result may also be a tensor or an array."""
     at = f"at {place} " if place else ""
     if any(isinstance(part, Tensor) for part in expected):
