@@ -83,9 +83,10 @@ class LoRALinear(nn.Module):
 
 def check_alpha(alpha: object, name: str = "alpha") -> None:
     """Raises ValueError, by this name, unless it is a number above 0, and finite."""
-    is_number = isinstance(alpha, Real) and not isinstance(alpha, bool)
-    if not is_number or not 0 < alpha <= sys.float_info.max:
-        raise ValueError(f"{name} is {shown(alpha)}; it must be above 0, and finite")
+    if isinstance(alpha, Real) and not isinstance(alpha, bool):
+        if alpha <= sys.float_info.max and not alpha <= 0:
+            return
+    raise ValueError(f"{name} is {shown(alpha)}; it must be above 0, and finite")
 
 
 def adapters(model: nn.Module) -> dict[str, LoRALinear]:

@@ -33,6 +33,7 @@ __all__ = [
     "raised_by",
     "safe_difference",
     "unwritten",
+    "ways_of",
 ]
 
 
@@ -94,6 +95,11 @@ class Exercise:
     praise: str
     use: Callable = call
     is_hidden: bool = False
+
+
+def ways_of(right: Callable) -> Callable[..., Callable]:
+    """Returns `way`: `way(part=other)` is the right way with that part changed."""
+    return partial(partial, right)
 
 
 def check(known: Callable[[], Exercise]) -> Callable[[Callable], None]:

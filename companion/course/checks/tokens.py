@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...text.tokenizers import BPETokenizer
-from .compare import Exercise, Mistake, Raises, check
+from .compare import Exercise, Mistake, Raises, check, ways_of
 
 
 @check
@@ -23,6 +23,8 @@ def decode() -> Exercise:
     ) -> str:
         return joined(vocabulary, tokens).decode(encoding, errors)
 
+    way = ways_of(right)
+
     def one_by_one(vocabulary: dict, tokens: list, errors: str = "replace") -> str:
         return "".join(vocabulary[token].decode(errors=errors) for token in tokens)
 
@@ -31,17 +33,15 @@ def decode() -> Exercise:
         "half characters vanish: join the bytes of all tokens first": partial(
             one_by_one, errors="ignore"
         ),
-        "broken bytes vanish: show them as U+FFFD": partial(right, errors="ignore"),
-        "é is shown as broken: it is not ASCII, but UTF-8": partial(
-            right, encoding="ascii"
-        ),
-        "each byte became a sign of its own: the bytes are UTF-8": partial(
-            right, encoding="latin-1"
+        "broken bytes vanish: show them as U+FFFD": way(errors="ignore"),
+        "é is shown as broken: it is not ASCII, but UTF-8": way(encoding="ascii"),
+        "each byte became a sign of its own: the bytes are UTF-8": way(
+            encoding="latin-1"
         ),
         "tokens are no characters: look them up": (
             lambda vocabulary, tokens: "".join(map(chr, tokens))
         ),
-        "broken bytes stop it: replace them": partial(right, errors="strict"),
+        "broken bytes stop it: replace them": way(errors="strict"),
         "half characters stop it: join the bytes of all tokens first": partial(
             one_by_one, errors="strict"
         ),
