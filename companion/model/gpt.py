@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..inputs import check_between, check_name, check_whole, fits, shown
+from ..inputs import check_between, check_bool, check_name, check_whole, fits, shown
 from .attention import ENGINES, MultiHeadAttention
 from .blocks import ACTIVATIONS, FEED_FORWARDS, NORMS, Block, Context, PostNormBlock
 from .cache import NOTHING_BEFORE, Cache, PreallocatedCache
@@ -34,7 +34,8 @@ class GPTConfig:
     section 3.4).
     engine: one of ENGINES, by which attention is computed.
 
-    Raises ValueError for a size that is not positive or a name that is not known.
+    Raises ValueError for a size that is not positive, a name that is not known, and a
+    number or a choice that can't be meant.
     Radford et al. 2019. Chapter 04.
     """
 
@@ -78,6 +79,15 @@ class GPTConfig:
         check_name(ACTIVATIONS, activation=self.activation)
         check_name(ENGINES, engine=self.engine)
         check_between(0, 1, dropout=self.dropout)
+        check_between(1, finite=True, rotary_base=self.rotary_base)
+        check_bool(
+            pre_norm=self.pre_norm,
+            bias=self.bias,
+            tie_embeddings=self.tie_embeddings,
+            qk_norm=self.qk_norm,
+            zero_init=self.zero_init,
+            scale_embeddings=self.scale_embeddings,
+        )
 
 
 class LanguageModel(Protocol):

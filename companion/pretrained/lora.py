@@ -5,7 +5,6 @@ W stays as it is. Hu et al. 2022, section 4.1.
 """
 
 import math
-import sys
 from collections.abc import Collection
 
 import torch
@@ -82,7 +81,7 @@ class LoRALinear(nn.Module):
 
 def check_alpha(**alphas: object) -> None:
     """Raises ValueError unless each is a number above 0, and finite."""
-    check_between(0, sys.float_info.max, above=True, **alphas)
+    check_between(0, math.inf, above=True, finite=True, **alphas)
 
 
 def adapters(model: nn.Module) -> dict[str, LoRALinear]:
