@@ -147,12 +147,12 @@ def test_a_reader_has_a_mode_of_its_own_and_leaves_the_pair_in_its():
     assert not reader.training and all(part.training for part in model.modules())
 
     # Without dropout, and then with it.
-    expected = tiny().read(SOURCE)(BEGIN[:, None])
-    assert torch.equal(reader(BEGIN[:, None]), expected)
+    expected = tiny().read(SOURCE)(BEGIN)
+    assert torch.equal(reader(BEGIN), expected)
     assert all(part.training for part in model.modules())
-    assert not torch.equal(reader.train()(BEGIN[:, None]), expected)
+    assert not torch.equal(reader.train()(BEGIN), expected)
     model.eval()
-    assert torch.equal(reader(BEGIN[:, None]), expected)
+    assert torch.equal(reader(BEGIN), expected)
     assert not any(part.training for part in model.modules())
 
 
