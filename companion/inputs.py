@@ -51,19 +51,27 @@ def check_whole(least: int = 1, **sizes: object) -> None:
 
 
 def check_between(
-    low: float, high: float = math.inf, *, above: bool = False, **numbers: object
+    low: float,
+    high: float = math.inf,
+    *,
+    above: bool = False,
+    finite: bool = False,
+    **numbers: object,
 ) -> None:
     """Raises ValueError unless each is a number from `low` to `high`.
 
-    `above`: it must be greater than `low`.
+    `above`: it must be greater than `low`; `finite`: less than infinity.
     """
     for name, x in numbers.items():
         is_number = isinstance(x, Real) and not isinstance(x, bool)
-        if is_number and low <= x <= high and not (above and x == low):
+        is_inside = is_number and low <= x <= high
+        if is_inside and not (above and x == low) and not (finite and x == math.inf):
             continue
         limits = f"above {low}" if above else f"{low} or more"
         if high != math.inf:
             limits = f"{limits} and at most {high}"
+        if finite:
+            limits = f"{limits}, and finite"
         raise ValueError(f"{name} is {shown(x)}; it must be {limits}")
 
 
@@ -80,6 +88,13 @@ def check_finite(way_out: str = "", /, **tensors: Tensor) -> None:
         where = f"{name}{place}" if place else name
         wrong = x[tuple(place)].item()
         raise ValueError(f"{where} is {wrong}; it must be finite{way_out}")
+
+
+def check_bool(**settings: object) -> None:
+    """Raises ValueError unless each is True or False; a text would count as True."""
+    for name, x in settings.items():
+        if not isinstance(x, bool):
+            raise ValueError(f"{name} is {shown(x)}; it must be True or False")
 
 
 def check_name(known: Collection[str], /, **names: object) -> None:

@@ -96,10 +96,16 @@ def test_an_answer_that_is_missing_or_stops_is_told_in_one_line():
 def test_values_agree_or_are_told_by_type_shape_and_words():
     x = torch.tensor([1.0, 2.0])
     agree(x.double() + 1e-7, x, "other numbers")
-    agree(torch.tensor([1, 2]), x, "other numbers")
+    agree(x > 1, x > 1, "other booleans")
+    many = torch.tensor([50_000, 2**60])
+    agree(many.int()[:1], many[:1], "other numbers")
+    with pytest.raises(AssertionError, match="other numbers"):
+        agree(many + 1, many, "other numbers")
     for result, words in (
         ([1.0, 2.0], "a tensor should come out, not list"),
         (x[None], r"the shape is \(1, 2\), not \(2,\)"),
+        (torch.tensor([1, 2]), "the dtype is torch.int64, not torch.float32"),
+        (x > 0, "the dtype is torch.bool, not torch.float32"),
         (x + 0.01, "other numbers"),
         (x * torch.nan, "other numbers"),
     ):

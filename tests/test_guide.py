@@ -147,7 +147,11 @@ def test_the_project_in_the_middle_runs_as_printed(tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     program = "".join(blocks(projects()[0], "python"))
     every = "dict.fromkeys(paragraphs))"
-    shorter = {"n_steps = 400": "n_steps = 2", every: f"{every}[:6000]"}
+    shorter = {
+        "n_steps = 400": "n_steps = 2",
+        "warmup=10": "warmup=1",
+        every: f"{every}[:6000]",
+    }
     for long, short in shorter.items():
         assert program.count(long) == 1
         program = program.replace(long, short)

@@ -169,7 +169,7 @@ class Tuning(Resumable):
             torch.optim.AdamW(learning.parameters(), lr=options.rate, weight_decay=0),
             generator,
             n_steps=n_steps,
-            factor=partial(warmup_linear, warmup=WARMUP, total=n_steps),
+            factor=partial(warmup_linear, warmup=min(WARMUP, n_steps), total=n_steps),
             path=path,
             settings={"tune": settings},
         )

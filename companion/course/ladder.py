@@ -61,8 +61,9 @@ def rung(
 
     `model` maps tokens (b t) to logits (b t v). The loss is in nats a character, over
     the whole validation text. `optimizer` is by default AdamW at 0.003; its rates rise
-    for 10 steps and fall evenly to 0. `generator` draws the batches. With a `tokenizer`
-    of byte pairs the windows hold 64 of its tokens. One line tells how far it is.
+    for 10 steps, or for all of fewer, and fall evenly to 0. `generator` draws the
+    batches. With a `tokenizer` of byte pairs the windows hold 64 of its tokens. One
+    line tells how far it is.
     """
     check_whole(n_steps=n_steps)
     training, _ = parts_of(tokenizer)
@@ -70,7 +71,7 @@ def rung(
     rates = [group["lr"] for group in optimizer.param_groups]
 
     def set_rates(step: int) -> None:
-        factor = warmup_linear(step, warmup=10, total=n_steps)
+        factor = warmup_linear(step, warmup=min(10, n_steps), total=n_steps)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = factor * rate
 

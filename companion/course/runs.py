@@ -83,8 +83,7 @@ class Run(Resumable):
         steps_left = self.recipe.n_steps - self.step
         batches = self.recipe.batches(steps_left, self.generator)
         for step, (inputs, targets) in enumerate(batches, self.step):
-            # Of whole numbers, Python's hash is the same in every process.
-            torch.manual_seed(hash((self.seed, step, rank)))
+            torch.manual_seed(seed_of(self.seed, step, rank))
             yield inputs[rank::world].to(device), targets[rank::world].to(device)
 
     def finish(
@@ -112,6 +111,18 @@ class Run(Resumable):
         model = GPT(self.recipe.config).to(self.process.device)
         model.load_state_dict(full)
         return model
+
+
+def seed_of(seed: int, step: int, rank: int) -> int:
+    """Returns a seed for one step of one process, another for each seed of a run.
+
+    Of whole numbers, Python's hash is the same in every process. But -1 has that of -2,
+    and 2^61 - 1 that of 0; so a seed beyond goes in by its halves.
+    """
+    seed %= 2**64  # what a generator makes of it
+    if seed < 2**61 - 1:
+        return hash((seed, step, rank))
+    return hash((*divmod(seed, 2**32), step, rank))
 
 
 def train_recipe(

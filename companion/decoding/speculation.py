@@ -57,6 +57,17 @@ class PromptLookup:
         return draft_tokens, one_hot.float()
 
 
+def check_drawn(tokens: Tensor, probabilities: Tensor) -> None:
+    """Raises ValueError for a token (g) that its row (g v) gives no chance."""
+    for i, token in enumerate(tokens.tolist()):
+        chance = probabilities[i, token].item()
+        if not chance > 0:
+            raise ValueError(
+                f"token {token} was drafted in row {i}, whose draft_probabilities give"
+                f" it {chance:g}: hand over those that it was drawn with"
+            )
+
+
 def accept(
     draft_tokens: Tensor,
     draft_probabilities: Tensor,
@@ -67,8 +78,8 @@ def accept(
 
     They were drawn with draft_probabilities (g v); the model's own, the target, are
     (g+1 v). Raises ValueError as `sample` does, for another number of rows, and for a
-    token that has no probability.
-    Leviathan et al. 2023, algorithm 1.
+    token that can't have been drawn so; on an accelerator, where to look is to wait,
+    that one isn't looked for. Leviathan et al. 2023, algorithm 1.
     """
     n_rows = len(draft_probabilities), len(target_probabilities)
     n_drafted = len(draft_tokens)
@@ -84,12 +95,14 @@ def accept(
     # In bfloat16 the small differences of the two would be lost.
     draft = at_least_float32(draft_probabilities)
     target = at_least_float32(target_probabilities)
+    if draft.is_cpu:
+        check_drawn(draft_tokens, draft)
 
     device = None if generator is None else generator.device
     for i, token in enumerate(draft_tokens):
         acceptance = target[i, token] / draft[i, token]
         drawn = torch.rand((), generator=generator, device=device)
-        if drawn < acceptance:  # never where it is 0 / 0
+        if drawn < acceptance:
             continue
 
         # The first that is rejected is replaced by what was drafted too rarely.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..inputs import (
     check_between,
+    check_bool,
     check_in_vocabulary,
     check_name,
     check_whole,
@@ -45,7 +46,7 @@ class GPTConfig:
     engine: one of ENGINES, by which attention is computed.
 
     Raises ValueError for a size that is not positive, a name that is not known, and a
-    share outside 0 to 1. Radford et al. 2019. Chapter 04.
+    number or a choice that can't be meant. Radford et al. 2019. Chapter 04.
     """
 
     d_vocab: int = 50_257
@@ -88,6 +89,15 @@ class GPTConfig:
         check_name(ACTIVATIONS, activation=self.activation)
         check_name(ENGINES, engine=self.engine)
         check_between(0, 1, dropout=self.dropout)
+        check_between(1, finite=True, rotary_base=self.rotary_base)
+        check_bool(
+            pre_norm=self.pre_norm,
+            bias=self.bias,
+            tie_embeddings=self.tie_embeddings,
+            qk_norm=self.qk_norm,
+            zero_init=self.zero_init,
+            scale_embeddings=self.scale_embeddings,
+        )
 
 
 class LanguageModel(Protocol):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..inputs import check_between, check_whole
+from ..inputs import check_between, check_tensor, check_whole, shown
 from .scores import Heads
 
 CPU = torch.device("cpu")
@@ -56,11 +56,12 @@ def exact_dtype() -> torch.dtype:
 def rotary_frequencies(d: int, base: float = 10_000) -> Tensor:
     """By how many radians each pair of d features turns in one position: base^(-2i/d).
 
-    Returns (d/2). Raises ValueError for an odd d and a base that is not positive.
+    Returns (d/2). Raises ValueError for an odd d, and for a base below 1, with which
+    they would grow, or without an end.
     Su et al. 2021, section 3.2.2.
     """
     check_whole(2, features=d)
-    check_between(0, above=True, base=base)
+    check_between(1, finite=True, base=base)
     if d % 2:
         raise ValueError(f"{d} features can't be paired: the number must be even")
     minus_2i = torch.arange(0, -d, -2, device="cpu", dtype=exact_dtype())
@@ -74,6 +75,7 @@ def sinusoidal(n_positions: int, d_model: int) -> Tensor:
     radians a position.
     Raises ValueError for an odd d_model. Vaswani et al. 2017, section 3.5.
     """
+    check_whole(0, n_positions=n_positions)
     return sinusoidal_at(torch.arange(n_positions), d_model)
 
 
@@ -104,8 +106,11 @@ def apply_rotary(x: Tensor, rope: Rope) -> Tensor:
     """Turns each pair of features (i, i + d/2) of x by its angle. Returns (b h t d).
 
     x (b h t d); `rope` holds the angles' cosines and sines, both (t d) or (b 1 t d).
-    The sines of a pair's first feature are negative. Su et al. 2021, eq. 34.
+    The sines of a pair's first feature are negative. Raises ValueError for what is not
+    floats. Su et al. 2021, eq. 34.
     """
+    if not x.is_floating_point():  # whole numbers would be cut off
+        check_tensor("floats", "... t d", x=x)
     cosines, sines = rope
     # A pair becomes (first · cos - second · sin, second · cos + first · sin). The minus
     # is in `sines`, so both are x · cosines + partners · sines: here a tenth faster and
@@ -127,9 +132,18 @@ def rotate(x: Tensor, positions: Tensor, base: float = 10_000) -> Tensor:
     Returns (b h t d). Feature i is paired with feature i + d/2, as in GPT-NeoX and
     `transformers`' Llama; the paper pairs neighbours, 2i with 2i + 1: `interleave` and
     `deinterleave` go between the two. A dot product of two rotated vectors depends on
-    the difference of their positions alone. Raises ValueError for an odd d.
-    Su et al. 2021, eq. 34.
+    the difference of their positions alone. Raises ValueError for an odd d, and for
+    positions that are not one for each of the t vectors. Su et al. 2021, eq. 34.
     """
+    check_tensor("floats", "... t d", x=x)
+    b = len(x) if x.dim() == 4 else None
+    t = x.shape[-2]
+    shape = tuple(positions.shape)
+    if shape != (t,) and (b is None or shape not in ((b, t), (1, t))):
+        raise ValueError(
+            f"positions {shape} don't fit x, {shown(x)}: they must be (t), or (b t) for"
+            f" x (b h t d), with t = {t}"
+        )
     return apply_rotary(x, rotary(positions, x.shape[-1], base))
 
 
@@ -155,6 +169,7 @@ def alibi_slopes(n_heads: int) -> Tensor:
     Where h is no power of two, the slopes are those of the power below it, and then
     every other one of twice that power. Press et al. 2022, section 3 and their code.
     """
+    check_whole(n_heads=n_heads)
     power = 1 << (n_heads.bit_length() - 1)  # the largest that n_heads reaches
     dtype = exact_dtype()
     exponents = torch.arange(1, power + 1, dtype=dtype) / power
@@ -178,6 +193,7 @@ def alibi(n_heads: int, n_queries: int, n_keys: int) -> Tensor:
     Returns (h t s). Raises ValueError for more queries than keys.
     Press et al. 2022, section 3.
     """
+    check_whole(0, n_queries=n_queries, n_keys=n_keys)
     if n_keys < n_queries:
         raise ValueError(f"{n_queries} queries need as many keys, there are {n_keys}")
     keys = torch.arange(n_keys)
@@ -195,6 +211,7 @@ def relative_buckets(
     buckets (4 if not causal), and for a max_distance within the exact ones.
     Raffel et al. 2020, section 2.1, and their code.
     """
+    check_tensor("integers", "...", distances=distances)
     check_whole(2 if causal else 4, n_buckets=n_buckets)
     check_whole(n_buckets // 2 + 1, max_distance=max_distance)
 

@@ -37,6 +37,11 @@ class RaggedCache(Cache):
         self.n_written = self.lengths
 
     @property
+    def n_streams(self) -> int:
+        """Returns how many streams it was made for."""
+        return len(self.lengths)
+
+    @property
     def n_seen(self) -> int:
         """Returns how many positions the longest stream has seen."""
         return int(self.lengths.max())

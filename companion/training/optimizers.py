@@ -8,21 +8,34 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..device import at_least_float32, in_full_precision
-from ..inputs import check_between, check_tensor, check_whole
+from ..inputs import check_between, check_bool, check_tensor, check_whole
 from .processes import full_tensor, shard_like
 
 # Of a x + b x³ + c x⁵, Muon's polynomial: quick rather than exact. Jordan et al. 2024.
 QUINTIC = (3.4445, -4.7750, 2.0315)
+# Below this, `eps` may be 0 beside a root in float32, and 0 / 0 is no number.
+LEAST_EPS = torch.finfo(torch.float32).tiny
+
+
+def optimized_parameters(optimizer: Optimizer) -> list[Tensor]:
+    """Returns the optimizer's parameters, in its order."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def warmup_linear(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
     """Computes a factor for the learning rate: up to 1, then down to `floor`.
 
     It rises for `warmup` steps, and falls in a straight line that ends at step `total`.
-    Steps are counted from 0. Defazio et al. 2023.
+    Steps are counted from 0. Raises ValueError for a rise that is longer than all.
+    Defazio et al. 2023.
     """
     check_whole(0, step=step, warmup=warmup, total=total)
     check_between(0, 1, floor=floor)
+    if warmup > total:
+        raise ValueError(
+            f"warmup ({warmup}) is longer than total ({total}): the rate would drop to"
+            " its floor before it has risen"
+        )
     if step < warmup:
         return (step + 1) / (warmup + 1)
     return max(floor, 1 - (1 - floor) * (step - warmup) / max(1, total - warmup))
@@ -62,8 +75,9 @@ class Descent(Optimizer):
         Raises ValueError for settings out of their range, and then adds nothing.
         """
         settings = self.defaults | param_group
-        check_between(0, lr=settings["lr"], eps=settings["eps"])
-        check_between(0, weight_decay=settings["weight_decay"])
+        check_between(0, finite=True, lr=settings["lr"])
+        check_between(0, finite=True, weight_decay=settings["weight_decay"])
+        check_between(LEAST_EPS, finite=True, eps=settings["eps"])
         for beta in settings["betas"]:
             if not 0 <= beta < 1:
                 raise ValueError(
@@ -149,6 +163,7 @@ def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
     rounding for directions. Jordan et al. 2024 (Muon).
     """
     check_tensor("floats", "... r c", matrices=matrices)
+    check_whole(n_steps=n_steps)
     a, b, c = QUINTIC
 
     # Lay them down: x xᵀ is smaller for a wide matrix than for a tall one.
@@ -206,9 +221,12 @@ class Muon(Descent):
         Raises ValueError for settings out of their range, and for a parameter that is
         not a matrix, and then adds nothing.
         """
-        momentum = param_group.get("momentum", self.defaults["momentum"])
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum is {momentum}; it must be 0 or more, below 1")
+        settings = self.defaults | param_group
+        check_bool(muon=settings["muon"])
+        momentum = settings["momentum"]
+        check_between(0, momentum=momentum)
+        if momentum >= 1:
+            raise ValueError(f"momentum is {momentum}; it must be below 1")
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         if not group["muon"]:

@@ -198,9 +198,15 @@ def kl_divergence(logits: Tensor, reference: Tensor) -> Tensor:
 
     In nats, exactly: the sum over the vocabulary of p · (log p - log q), to which a
     token with p = 0 adds 0. It is infinite, and without a gradient, where the reference
-    rules out a token that the logits don't. Raises ValueError as `sample` does.
+    rules out a token that the logits don't. Raises ValueError as `sample` does, and
+    for two shapes.
     """
     check_tensor("floats", "... v", logits=logits, reference=reference)
+    if logits.shape != reference.shape:
+        raise ValueError(
+            f"logits {tuple(logits.shape)} and reference {tuple(reference.shape)} must"
+            " be of one shape"
+        )
     check_largest(logits.amax(-1))
     check_largest(reference.amax(-1))
     log_p = at_least_float32(logits).log_softmax(-1)

@@ -62,6 +62,7 @@ TINY = replace(
     companion.RECIPES["fast"],
     config=replace(companion.RECIPES["fast"].config, d_model=32, n_layers=1),
     n_steps=2,
+    warmup=1,
 )
 
 

@@ -288,7 +288,7 @@ def check_cut_models(rank: int):
         whole = shaken(GPT(config))
         cut = shard_blocks(whole)
         assert_close(cut(TOKENS), whole(TOKENS), atol=1e-5, rtol=1e-5)
-        own_mask = random(4, 8, 8, seed=3) > -1  # each head's own
+        own_mask = random(1, 4, 8, 8, seed=3) > -1  # each head's own
         own_mask |= torch.eye(8, dtype=torch.bool)
         masked = [model(TOKENS, mask=own_mask) for model in (cut, whole)]
         assert_close(*masked, atol=1e-5, rtol=1e-5)
