@@ -175,6 +175,9 @@ def swiglu() -> Exercise:
         "the gate is added: it must be multiplied": way(
             gated=lambda gate, up, silu: silu(gate) + up
         ),
+        "this is a softmax: SiLU is x times the sigmoid of x": way(
+            activation=lambda gate: gate.softmax(-1)
+        ),
         "the gate is not used": way(gated=lambda gate, up, silu: silu(up)),
         "the gate has no activation: where is SiLU?": way(
             gated=lambda gate, up, silu: gate * up
@@ -363,6 +366,9 @@ def fold() -> Exercise:
         "the bias meets the weight the other way round": (
             lambda gain, bias, weight, offset: offset + bias @ weight
         ),
+        "a gain may be 0: take `weight @ bias` before the gain comes in": (
+            lambda gain, bias, weight, offset: offset + (weight * gain) @ (bias / gain)
+        ),
         "`weight @ bias` sums over the inputs": (
             lambda gain, bias, weight, offset: offset + (weight * bias).sum(0)
         ),
@@ -389,7 +395,9 @@ def fold() -> Exercise:
     )
 
     def case(rows: int, c: int) -> tuple:
-        return draw(c), draw(c, seed=1), draw(rows, c, seed=2), draw(rows, seed=3)
+        gain = draw(c)
+        gain[2] = 0
+        return gain, draw(c, seed=1), draw(rows, c, seed=2), draw(rows, seed=3)
 
     cases = [case(7, 7), case(8, 8), case(3, 8)]
     praise = "the norm's gain and bias cost nothing any more"

@@ -54,6 +54,9 @@ def clip() -> Exercise:
         "the lengths are added: 3 and 4 make 5, so add their squares": way(
             norm=lambda gradients: sum(g.norm() for g in gradients)
         ),
+        "the largest length alone: add all squares": way(
+            norm=lambda gradients: max(g.norm() for g in gradients)
+        ),
         "where all are 0 it gives 0/0: multiply by limit / norm or 1": way(
             factor=lambda limit, norm: min(norm, limit) / norm
         ),
@@ -127,6 +130,15 @@ def adamw() -> Exercise:
         ),
         "the decay is of p after the step: take it of p before": way(
             moved=lambda p, step, rate, decay: (p - rate * step) * (1 - rate * decay)
+        ),
+        "the decay is of p as it is now, not at the start": (
+            lambda start, gradients, rate, decay: right(
+                start,
+                gradients,
+                rate,
+                decay,
+                moved=lambda p, step, *_: p - rate * (step + decay * start),
+            )
         ),
         # The averages, and the divisions that correct them.
         "carry m and v on as they were: the divisions are for the step alone": way(
@@ -355,6 +367,11 @@ def best() -> Exercise:
         for parameter in model.parameters():
             nn.utils.clip_grad_norm_([parameter], 1.0)
 
+    def clip_entries(
+        model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor
+    ) -> None:
+        nn.utils.clip_grad_value_(model.parameters(), 1.0)
+
     def step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
         optimizer.step()
 
@@ -395,6 +412,19 @@ def best() -> Exercise:
         moves = (early, clear, backward, clip, step)
         return right(model, optimizer, batches, lambda model: scores[-1], moves)
 
+    def those_at_first_too(
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batches: list[Tensor],
+        judge: Callable,
+    ) -> list[float]:
+        at_first = judge(model)
+        weights = copy.deepcopy(model.state_dict())
+        scores = right(model, optimizer, batches, judge)
+        if at_first <= min(scores):
+            model.load_state_dict(weights)
+        return scores
+
     mistakes = {
         "the last weights stay: were the best copied (`clone`), and loaded?": way(
             is_best=lambda scores, losses: True
@@ -421,6 +451,12 @@ def best() -> Exercise:
         "each parameter is clipped by itself: one norm is that of all gradients, as in"
         " `clip_grad_norm_(model.parameters(), 1.0)`": way(
             moves=(clear, backward, clip_each, step)
+        ),
+        "single entries are cut off: clip the common length": way(
+            moves=(clear, backward, clip_entries, step)
+        ),
+        "the weights before the first step stay: only those after a step count": (
+            those_at_first_too
         ),
     }
 
