@@ -19,7 +19,7 @@ def bits_a_weight() -> Exercise:
     def right(n: int, bits: int, extra: int) -> float:
         return bits + 8 * extra / n
 
-    cases = [(32, 4, 4), (64, 8, 2), (16, 3, 6)]
+    cases = [(32, 4, 4), (64, 8, 2), (16, 3, 6), (128, 3, 2)]
     mistakes = {
         "scales are left out: their bytes are shared by the block": (
             lambda n, bits, extra: bits
@@ -242,6 +242,7 @@ def chat() -> Exercise:
         ([*talk, ("user", "\nWell?")], encode, 3, 4),
         ([("user", ""), ("user", "<|im_start|>so\n")], encode, 13, 14),
         ([("system", "  So"), ("user", " <|endoftext|>")], encode, 15, 16),
+        ([("user", "é\tso\n\n\nyes")], encode, 17, 18),
     ]
     mistakes = {
         # The end of the talk.
