@@ -44,7 +44,7 @@ TINY = replace(
     n_steps=40,
     warmup=1,
 )
-SHORT = replace(RECIPES["plain"], n_steps=4, warmup=1)
+SHORT = replace(RECIPES["plain"], n_steps=4, warmup=4)
 RUN = f"""
 import sys, torch
 from pathlib import Path
