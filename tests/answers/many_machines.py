@@ -339,7 +339,7 @@ WRONG = [
     (
         checks.equal_work,
         lambda p: recursive_pieces(p) if p in (1, 2, 5, 8) else [],
-        "give p pairs",
+        "for p = 3: give p pairs",
     ),
     (checks.equal_work, lambda p: [*range(2 * p)], "a list of pairs"),
     (
