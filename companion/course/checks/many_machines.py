@@ -320,7 +320,7 @@ def equal_work() -> Exercise:
             raise Mistake(f"the ranks compute {blocks} blocks", pairs)
         return pairs
 
-    cases = [(1,), (2,), (5,), (8,)]
+    cases = [(1,), (2,), (5,), (8,), (3,), (6,)]
     mistakes = {
         "neighbours: the last rank's queries see the most": (
             lambda p: [(2 * rank, 2 * rank + 1) for rank in range(p)]

@@ -96,8 +96,8 @@ def block_operations() -> Exercise:
         "half of the scores and mixing: two products, and a mask saves nothing": (
             way(scores=lambda t, d, h, n: 2 * t**2 * d)
         ),
-        "the masked half is skipped: here the whole square counts": (
-            partial(right, scores=lambda t, d, h, n: 2 * t * (t + 1) * d)
+        "the masked half is skipped: here the whole square counts": way(
+            scores=lambda t, d, h, n: 2 * t * (t + 1) * d
         ),
         "scores and mixing n_heads times: a head has only d_model / n_heads features": (
             way(scores=lambda t, d, h, n: 4 * t**2 * d * h)

@@ -74,14 +74,18 @@ def pages_in_use() -> Exercise:
 
 
 class WatchUse(Watch):
-    """Also notes in `used` every tensor that an operation takes."""
+    """Also notes every tensor that an operation takes, and what it has no bits for."""
 
     def __init__(self) -> None:
         super().__init__()
         self.used: list[Tensor] = []
+        self.lost_signs = False
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         self.used += [x for x in args if isinstance(x, Tensor)]
+        if (kwargs or {}).get("dtype") == torch.uint8:
+            x = args[0]
+            self.lost_signs |= x.is_floating_point() and bool((x < 0).any())
         return super().__torch_dispatch__(function, types, args, kwargs)
 
 
@@ -130,6 +134,11 @@ def int8() -> Exercise:
         n_used = sum(y.numel() for y in watch.used if y.dtype == torch.int8)
         is_right = not difference(result, right(x))
         if is_right and x.dim() > 1:
+            if watch.lost_signs:
+                raise Mistake(
+                    "`torch.uint8` has no negative numbers: what becomes of them"
+                    " differs from processor to processor"
+                )
             if n_made < x.numel():
                 raise Mistake("no integer of 8 bits is made: `.to(torch.int8)`")
             if n_used < x.numel():
@@ -367,6 +376,7 @@ def schedule() -> Exercise:
         ([([3], 4)], 1),
         ([([3], 6), ([2], 2)], 2),
         ([([7], 1), ([8], 1), ([9], 1)], 2),
+        ([([3], 2), ([2], 4), ([5], 3)], 2),
     ]
     mistakes = {
         "an answer of one token got two: it ended with its prompt": way(n_least=0),
