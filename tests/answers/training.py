@@ -301,6 +301,18 @@ def by_starts(model, tokens):
     return total / (len(tokens) - 1)
 
 
+@wrong(checks.whole_split, "of one prediction is left out")
+def by_starts_that_end_early(model, tokens):
+    n = model.config.context_length
+    total = n_in_all = 0
+    for start in range(0, len(tokens) - 2, n):
+        window = tokens[start : start + n + 1]
+        (loss,) = losses(model, [(window[:-1], window[1:])])
+        total += loss.item() * (len(window) - 1)
+        n_in_all += len(window) - 1
+    return total / n_in_all
+
+
 @wrong(checks.whole_split, "after the full windows is left out")
 def full_windows_only(model, tokens):
     n = model.config.context_length

@@ -267,6 +267,12 @@ def whole_split() -> Exercise:
                 (x, y) for x, y in side_by_side(tokens, n) if len(y) == n
             ]
         ),
+        "a last window of one prediction is left out": partial(
+            right,
+            windows=lambda tokens, n: [
+                (x, y) for x, y in side_by_side(tokens, n) if len(y) > 1
+            ],
+        ),
         "what comes after the full windows is left out, and where no window is full"
         " that is all": full_windows_at_once,
         "this is the sum: divide by the number of predictions": way(mean=summed),
@@ -339,7 +345,7 @@ def whole_split() -> Exercise:
                 raise Mistake("it keeps all for a way back: no_grad")
         return loss
 
-    cases = [(8, 5, 20), (10, 7, 31), (12, 4, 40), (6, 4, 3)]
+    cases = [(8, 5, 20), (10, 7, 31), (12, 4, 40), (8, 5, 18), (6, 4, 3)]
     praise = "every token but the first, once, with equal weight"
     return Exercise(right, cases, mistakes, praise, on_a_model)
 
