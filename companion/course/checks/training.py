@@ -267,11 +267,10 @@ def whole_split() -> Exercise:
                 (x, y) for x, y in side_by_side(tokens, n) if len(y) == n
             ]
         ),
-        "a last window of one prediction is left out": partial(
-            right,
+        "a last window of one prediction is left out": way(
             windows=lambda tokens, n: [
                 (x, y) for x, y in side_by_side(tokens, n) if len(y) > 1
-            ],
+            ]
         ),
         "what comes after the full windows is left out, and where no window is full"
         " that is all": full_windows_at_once,
