@@ -7,7 +7,9 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, check, difference, draw, ways_of
+from .compare import Exercise, check, draw, ways_of
+from .differences import difference
+from .mistakes import Mistake
 from .watch import Watch
 from .words import describe, number
 
@@ -97,7 +99,7 @@ def block_operations() -> Exercise:
             way(scores=lambda t, d, h, n: 2 * t**2 * d)
         ),
         "the masked half is skipped: here the whole square counts": (
-            partial(right, scores=lambda t, d, h, n: 2 * t * (t + 1) * d)
+            way(scores=lambda t, d, h, n: 2 * t * (t + 1) * d)
         ),
         "scores and mixing n_heads times: a head has only d_model / n_heads features": (
             way(scores=lambda t, d, h, n: 4 * t**2 * d * h)
