@@ -172,13 +172,14 @@ def found_by(
         must_pass(test, machine, seconds)
 
     flagged = set()
-    for machine, place in shuffled(faults, places):
+    for machine, place in shuffled(beside_right_ones(faults, places)):
         if place is None:
             must_pass(test, machine, seconds, asked_before=True)
         elif is_flagged(test, machine, seconds):
             flagged.add(place)
 
-    for machine, place in [*shuffled(faults, flagged), (Machine(), None)]:
+    again = shuffled(beside_right_ones(faults, flagged))
+    for machine, place in [*again, (Machine(), None)]:
         if place is None:
             must_pass(test, machine, seconds, asked_before=True)
         elif not is_flagged(test, machine, seconds, if_slow=True):
@@ -189,17 +190,21 @@ def found_by(
     return flagged
 
 
-def shuffled(
+def beside_right_ones(
     faults: list[type[Machine]], places: set[int]
 ) -> list[tuple[Machine, int | None]]:
     """Returns the machines at these places of `faults`, each with its place.
 
-    Between them are two right ones, without a place: as it stands in the file, and in
-    disguise. The order follows from no seed.
+    Beside them are two right ones, without a place: as it stands in the file, and in
+    disguise.
     """
     machines = [(faults[place](), place) for place in places]
-    machines += [(Machine(), None), (right_in_disguise()(), None)]
-    return SystemRandom().sample(machines, len(machines))
+    return [*machines, (Machine(), None), (right_in_disguise()(), None)]
+
+
+def shuffled(things: list) -> list:
+    """Returns them in an order that follows from no seed."""
+    return SystemRandom().sample(things, len(things))
 
 
 def must_pass(
