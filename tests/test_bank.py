@@ -11,8 +11,8 @@ from bank import BANK, questions
 from cells import PATHS
 from hand_ins import facts
 
-from companion.course.checks.compare import Mistake
 from companion.course.checks.homework import agree, grade
+from companion.course.checks.mistakes import Mistake
 
 MARKS = r"(?s)### BEGIN HIDDEN TESTS\n.*### END HIDDEN TESTS"
 every_chapter = pytest.mark.parametrize("path", BANK, ids=lambda path: path.stem)

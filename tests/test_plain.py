@@ -111,6 +111,15 @@ def test_nothing_is_squeezed(count):
     assert places == []
 
 
+def test_a_tool_works_out_one_thing_in_a_statement():
+    places = [
+        f"{path.name}:{line}"
+        for path in TOOLS
+        for line in plain.paired(ast.parse(path.read_text("utf-8")))
+    ]
+    assert places == []
+
+
 def public_names() -> list[tuple[str, object]]:
     """What chapters use: the functions and classes that the facade holds."""
     return [
@@ -148,3 +157,5 @@ def test_the_counts_catch_what_they_are_for():
     assert plain.splatted(handed_on) == []
     pair = ast.parse("keys, values = split(x), split(y)\n")
     assert plain.unlike(pair) == []
+    assert plain.paired(pair) == [1]
+    assert plain.paired(ast.parse("left, right = right, left\n")) == []

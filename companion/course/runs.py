@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -49,27 +48,22 @@ class Run(Resumable):
             settings["recipe"] = recipe.settings(seed)
 
         generator = torch.Generator().manual_seed(seed)
-        self.model = GPT(recipe.config, generator).to(process.device)
+        model = GPT(recipe.config, generator).to(process.device)
         if self.sharded:
-            shard(self.model, process.world)
-        optimizer = recipe.optimizer(self.model)
-        check_trainable(self.model, optimizer)
-        factor = partial(
-            recipe.schedule,
-            warmup=recipe.warmup,
-            total=recipe.n_steps,
-            floor=recipe.floor,
-        )
+            shard(model, process.world)
+        optimizer = recipe.optimizer(model)
+        check_trainable(model, optimizer)
         super().__init__(
-            self.model,
+            model,
             optimizer,
             generator,
             n_steps=recipe.n_steps,
-            factor=factor,
+            factor=recipe.factor,
             path=path,
             settings=settings,
             writes=process.rank == 0,
         )
+        self.model = model
 
     def batches(self) -> Iterator[tuple[Tensor, ...]]:
         """Gives this process's part, inputs and targets, of each batch that is left.

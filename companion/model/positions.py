@@ -350,26 +350,14 @@ class RelativeBias(Positions):
     T5 leaves out the scale 1/√d; here it stays. Raffel et al. 2020, section 2.1.
     """
 
-    def __init__(
-        self,
-        n_heads: int,
-        n_buckets: int = 32,
-        max_distance: int = 128,
-        causal: bool = True,
-    ):
+    def __init__(self, n_heads: int, causal: bool = True):
         super().__init__()
-        self.max_distance = max_distance
         self.causal = causal
-        self.table = nn.Embedding(n_buckets, n_heads)
+        self.table = nn.Embedding(32, n_heads)  # a row for each bucket
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
         """Returns x (b t c) as it is, and the bias (h t s) or (b h t s)."""
-        buckets = relative_buckets(
-            place.distances,
-            n_buckets=len(self.table.weight),
-            max_distance=self.max_distance,
-            causal=self.causal,
-        )
+        buckets = relative_buckets(place.distances, causal=self.causal)
         return Positioned(x, bias=self.table(buckets).movedim(-1, -3))
 
 

@@ -77,8 +77,9 @@ class RaggedCache(Cache):
     ) -> Place:
         """Says where the next tokens and all keys stand, and who may see whom.
 
-        Returns the positions of queries (b t) and keys (s), and a mask (b 1 t s). The
-        further mask and the errors are those of `Cache.place`.
+        Returns the positions of queries (b t) and keys (s), and a mask (b 1 t s), by
+        which none sees a later one, whatever `causal` says. The further mask and the
+        errors are those of `Cache.place`.
         """
         end = self.n_seen + n_new
         query_positions = (self.lengths[:, None] + torch.arange(n_new)).to(device)
@@ -258,8 +259,8 @@ class SlidingWindowCache(Cache):
         """Says where the next tokens and their keys stand, and who may see whom.
 
         Returns the positions of queries (t) and of keys (s), these in the order of
-        `append`, and a mask (... t s). The further mask and the errors are those of
-        `Cache.place`.
+        `append`, and a mask (... t s), by which none sees a later one, whatever
+        `causal` says. The further mask and the errors are those of `Cache.place`.
         """
         end = self.n_seen + n_new
         query_positions = torch.arange(self.n_seen, end)

@@ -22,6 +22,12 @@ def optimized_parameters(optimizer: Optimizer) -> list[Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
+def scale_rates(optimizer: Optimizer, rates: list[float], factor: float) -> None:
+    """Gives each of the optimizer's groups its own of `rates`, times a factor."""
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate * factor
+
+
 def warmup_linear(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
     """Computes a factor for the learning rate: up to 1, then down to `floor`.
 

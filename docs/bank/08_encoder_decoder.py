@@ -23,7 +23,8 @@ def check_gaps(answer):
     def hold(tokens, pieces, mark):
         given = list(tokens)
         source, target = answer(given, list(pieces), mark)
-        source, target = list(source), list(target)
+        source = list(source)
+        target = list(target)
         assert given == tokens, "the tokens that went in were changed"
         marks = list(range(mark, mark + len(pieces)))
         for side, name in ((source, "source"), (target, "target")):

@@ -85,7 +85,8 @@ class Grading(Autograde):
 
     def take_all(self, copies: Path) -> tuple[int, int]:
         """Copies what can be graded. Returns how many can be, and how many not."""
-        course, assignment = self.coursedir, self.coursedir.assignment_id
+        course = self.coursedir
+        assignment = self.coursedir.assignment_id
         submitted = Path(course.root, course.submitted_directory)
         self.taken = {}  # what a grade depends on, by student
         n_taken = n_not = 0

@@ -37,15 +37,9 @@ from answers import (
 )
 
 from companion.course import checks
-from companion.course.checks.compare import (
-    Exercise,
-    Mistake,
-    Raises,
-    compare,
-    draw,
-    graded,
-)
+from companion.course.checks.compare import Exercise, Raises, compare, draw, graded
 from companion.course.checks.differences import difference
+from companion.course.checks.mistakes import Mistake
 
 CHAPTERS = (tokens, attention, multi_head, positional_encodings, blocks, training)
 CHAPTERS += (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)

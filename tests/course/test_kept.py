@@ -49,7 +49,7 @@ def test_the_course_s_own_copy_is_what_the_chapters_keep():
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_after_each_chapter_it_gives_the_package_s_logits(chapter):
-    machine = kept.run(kept.before(chapter + 1, COURSE))
+    machine = kept.run(kept.earlier(chapter + 1, COURSE))
     kept.check(machine, chapter)
 
     class Wrong(machine.MyAttention):  # and one that is wrong is found

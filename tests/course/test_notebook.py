@@ -210,7 +210,7 @@ CHAPTER = Path(__file__).parents[2] / "notebooks" / "05_training.ipynb"
 def training_chapter():
     """Chapter 05's machine, and the functions of its own cells; the last of a name."""
     names = {"torch": torch, "nn": nn, "companion": companion}
-    names |= vars(kept.run(kept.before(6, kept.read_sections(kept.COURSE))))
+    names |= vars(kept.run(kept.earlier(6, kept.read_sections(kept.COURSE))))
     body = []
     for cell in code_cells(read(CHAPTER)):
         if not cell.source.startswith("%") and "solution" not in tags(cell):

@@ -55,7 +55,8 @@ def named(notebook) -> dict:
 
 def answered(chapter: str, *wanted: str, homework: tuple = ()):
     """What a student hands in who has solved some exercises, or without names all."""
-    source, notebook = named(read("source", chapter)), read("release", chapter)
+    source = named(read("source", chapter))
+    notebook = read("release", chapter)
     every = [name for name, cell in source.items() if facts(cell)["solution"]]
     for name in wanted or [name for name in every if name not in homework]:
         named(notebook)[name].source = source[name].source

@@ -20,7 +20,7 @@ def kept_cells(path: Path) -> list[str]:
 
 def course_text() -> str:
     """The file as it is after all chapters."""
-    sections = {0: kept.HEAD}
+    sections = {kept.TOP: kept.HEAD}
     for path in PATHS:
         section = ""
         for cell in kept_cells(path):

@@ -31,7 +31,8 @@ WITH_CODE = (
     "_modules/companion/model/attention.html",
     "reference/companion.model.attention.html",
 )
-SCREEN, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 800}
+SCREEN = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 800}
 REPOSITORY = os.environ.get("REPOSITORY", "")
 
 

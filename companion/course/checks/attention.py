@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...model.attention import causal_mask, softmax
-from .compare import Exercise, Raises, check, draw, ways_of
+from .compare import Exercise, Raises, check, draw, identity, ways_of
 
 
 @check
@@ -59,7 +59,7 @@ def one_query() -> Exercise:
         "the keys are averaged, not the values": (
             lambda query, keys, values: by_tensors(query, keys, keys)
         ),
-        "softmax is missing": partial(by_tensors, weights=lambda scores: scores),
+        "softmax is missing": partial(by_tensors, weights=identity),
         "raise e to the scores before dividing": partial(
             by_tensors, weights=lambda scores: scores / scores.sum()
         ),

@@ -13,7 +13,9 @@ from ...model.attention import (
     attention_weights,
     padding_mask,
 )
-from .compare import Exercise, Mistake, Raises, check, difference, draw, ways_of
+from .compare import Exercise, Raises, check, draw, ways_of
+from .differences import difference
+from .mistakes import Mistake
 from .watch import Watch
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul")  # of matrices

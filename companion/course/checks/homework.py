@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from .compare import Mistake, message
 from .differences import dtype_class, same_numbers
+from .mistakes import Mistake, message
 from .pull_requests import judged_beside
 
 

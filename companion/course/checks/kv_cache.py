@@ -5,7 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, check, draw, ways_of
+from .compare import Exercise, check, draw, identity, ways_of
+from .mistakes import Mistake
 from .sampling import token_list
 from .watch import Watch
 from .words import describe, listed
@@ -274,7 +275,7 @@ def talk() -> Exercise:
         questions: list[list[int]],
         n_new: int,
         handed: Callable = lambda text, answer, question: answer[-1:] + question,
-        kept: Callable = lambda cache: cache,  # from one question to the next
+        kept: Callable = identity,  # from one question to the next
     ) -> list[list[int]]:
         text = []
         answer = []

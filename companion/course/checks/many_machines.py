@@ -6,7 +6,8 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, Raises, check, draw, ways_of
+from .compare import Exercise, Raises, check, draw, identity, ways_of
+from .mistakes import Mistake
 from .words import describe, listed
 
 
@@ -49,7 +50,7 @@ def ring_seconds() -> Exercise:
             n_messages=lambda p: 2 * p
         ),
         "n_bytes once through the slowest cable: it carries 2 (p - 1) of p parts": (
-            way(n_messages=lambda p: p)
+            way(n_messages=identity)
         ),
         "a mean cable: all wait for the slowest": way(
             cable=lambda bandwidths: sum(bandwidths) / len(bandwidths)
@@ -85,7 +86,7 @@ def columns() -> Exercise:
         rank: int,
         p: int,
         kept: Callable = asked,
-        width: Callable = lambda d_head: d_head,
+        width: Callable = identity,
     ) -> tuple[Tensor, Tensor]:
         own = range(rank * h // p, (rank + 1) * h // p)
         d = width(W_Q.shape[1] // h)

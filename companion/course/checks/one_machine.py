@@ -7,7 +7,9 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, check, difference, draw, ways_of
+from .compare import Exercise, check, draw, ways_of
+from .differences import difference
+from .mistakes import Mistake
 from .watch import Watch
 from .words import describe, number
 

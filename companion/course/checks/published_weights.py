@@ -8,7 +8,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, check, ways_of
+from .compare import Exercise, check, ways_of
+from .mistakes import Mistake
 from .words import describe
 
 

@@ -28,9 +28,11 @@ from ..cabinet.pull_requests import (
     sink_in_softmax,
     texts_apart,
 )
-from .compare import Exercise, Mistake, check, unwritten
+from .compare import Exercise, check
 from .effects import attributes_kept
 from .judge import NoVerdict, TooSlow, shuffled, time_limit, verdict_of
+from .mistakes import Mistake
+from .outcomes import unwritten
 
 Versions = tuple[Callable, ...]  # what a test is given: one version, or two
 

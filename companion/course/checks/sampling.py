@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, check, draw, ways_of
+from .compare import Exercise, check, draw, ways_of
+from .mistakes import Mistake
 from .words import describe
 
 

@@ -6,7 +6,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, check, difference, draw, ways_of
+from .compare import Exercise, check, draw, identity, ways_of
+from .differences import difference
+from .mistakes import Mistake
 from .sampling import token_list
 from .watch import Watch
 from .words import describe, listed
@@ -209,7 +211,7 @@ def int8() -> Exercise:
             lambda x: (x / scale_of(x)).round().to(torch.int8)
         ),
         "whole numbers: multiply by the scale": lambda x: (x / scale_of(x)).round(),
-        "nothing is rounded: these are the numbers that went in": lambda x: x,
+        "nothing is rounded: these are the numbers that went in": identity,
     }
     praise = "no number is off by more than half a scale"
     return Exercise(right, cases, mistakes, praise, watched)

@@ -6,7 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, check, draw, ways_of
+from .compare import Exercise, check, draw, identity, ways_of
+from .mistakes import Mistake
 
 
 def with_gradients(answer: Callable, inputs: list[Tensor], *rest: object) -> dict:
@@ -88,9 +89,7 @@ def gates() -> Exercise:
         "these are the unlikeliest": way(
             choose=lambda p, k: p - of_chosen(p, p.shape[-1] - k)
         ),
-        "logits aren't probabilities: softmax first": way(
-            softmax=lambda logits: logits
-        ),
+        "logits aren't probabilities: softmax first": way(softmax=identity),
         "the chosen count alike, so the router learns nothing: weigh them by their"
         " probabilities": way(choose=alike),
     }
@@ -124,7 +123,7 @@ def sink_weights() -> Exercise:
         return powers / (powers.sum(-1, keepdim=True) + sinks.view(-1, 1, 1).exp())
 
     def times(
-        scores: Tensor, sinks: Tensor, frozen: Callable = lambda x: x, sign: int = 1
+        scores: Tensor, sinks: Tensor, frozen: Callable = identity, sign: int = 1
     ) -> Tensor:
         """What is left is the weights of softmax, times 1 less the sink's share."""
         total = frozen(scores.logsumexp(-1, keepdim=True))

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ...text.tokenizers import BPETokenizer
-from .compare import Exercise, Mistake, Raises, check, ways_of
+from .compare import Exercise, Raises, check, identity, ways_of
+from .mistakes import Mistake
 
 
 @check
@@ -105,7 +106,7 @@ def windows() -> Exercise:
         return tokens[:end].view(-1, n), tokens[1 : end + 1].view(-1, n)
 
     mistakes = {
-        "the targets are the inputs: shift them by one": for_inputs(lambda x: x),
+        "the targets are the inputs: shift them by one": for_inputs(identity),
         "a target is the next token, not input + 1": for_inputs(lambda x: x + 1),
         "the targets are the next window: shift by one token, not by n": (
             lambda x, n: (x.unfold(0, n, n)[:-1], x.unfold(0, n, n)[1:])

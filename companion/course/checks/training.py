@@ -2,16 +2,17 @@
 
 import copy
 import math
-from collections.abc import Callable
-from weakref import WeakSet
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 
 from ...model.gpt import GPT, GPTConfig
 from ...training.loop import next_token_loss
-from .compare import Exercise, Mistake, check, difference, draw, ways_of
+from .compare import Exercise, check, draw, ways_of
+from .differences import difference
+from .mistakes import Mistake
+from .watch import count_kept
 
 
 @check
@@ -207,10 +208,6 @@ def adamw() -> Exercise:
     return Exercise(right, cases, mistakes, praise)
 
 
-class Saved:
-    """Stands for a tensor that autograd keeps for the way back."""
-
-
 @check
 def whole_split() -> Exercise:
     """`answer(model, tokens)`: the mean loss over every token but the first."""
@@ -319,26 +316,12 @@ def whole_split() -> Exercise:
             p.data.copy_(draw(*p.shape, seed=i))
         tokens = torch.arange(n_tokens) ** 2 // 3 % d_vocab
 
-        # Count before each pass what the passes before it have left for a way back.
-        alive = WeakSet()
-        n_alive = []
-
-        def pack(tensor: Tensor) -> Saved:
-            saved = Saved()
-            alive.add(saved)
-            return saved
-
-        def unpack(saved: Saved) -> int:
-            """No tensor is there: nothing goes back in this exercise."""
-            return id(saved)
-
-        model.register_forward_pre_hook(lambda *_: n_alive.append(len(alive)))
-        with saved_tensors_hooks(pack, unpack):
+        with count_kept(model) as n_kept:
             loss = answer(model, tokens)
 
         # Only a right loss, of several windows, is told that it keeps too much.
         if n_tokens > 35:
-            grows = len(n_alive) > 2 and n_alive[2] > 1.5 * n_alive[1]
+            grows = len(n_kept) > 2 and n_kept[2] > 1.5 * n_kept[1]
             keeps = grows or getattr(loss, "requires_grad", False)
             if keeps and not difference(loss, right(model, tokens)):
                 raise Mistake("it keeps all for a way back: no_grad")
@@ -353,47 +336,39 @@ def whole_split() -> Exercise:
 def best() -> Exercise:
     """`answer(model, optimizer, batches, judge)`: scores; the best weights stay."""
 
-    # What a step does, in order.
-
-    def clear(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-        optimizer.zero_grad()
-
-    def backward(
-        model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor
+    def move(
+        name: str, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor
     ) -> None:
-        loss.backward()
-
-    def clip(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-
-    def clip_each(
-        model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor
-    ) -> None:
-        for parameter in model.parameters():
-            nn.utils.clip_grad_norm_([parameter], 1.0)
-
-    def clip_entries(
-        model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor
-    ) -> None:
-        nn.utils.clip_grad_value_(model.parameters(), 1.0)
-
-    def step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-        optimizer.step()
+        """Makes one move of a step."""
+        parameters = list(model.parameters())
+        if name == "clear":
+            optimizer.zero_grad()
+        elif name == "backward":
+            loss.backward()
+        elif name == "clip":
+            nn.utils.clip_grad_norm_(parameters, 1.0)
+        elif name == "clip each":
+            for parameter in parameters:
+                nn.utils.clip_grad_norm_([parameter], 1.0)
+        elif name == "clip entries":
+            nn.utils.clip_grad_value_(parameters, 1.0)
+        else:
+            optimizer.step()
 
     def right(
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        batches: list[Tensor],
+        batches: Iterable[Tensor],
         judge: Callable,
-        moves: tuple[Callable, ...] = (clear, backward, clip, step),
+        moves: tuple[str, ...] = ("clear", "backward", "clip", "step"),
         is_best: Callable = lambda scores, losses: scores[-1] == min(scores),
     ) -> list[float]:
         scores = []
         losses = []
         for inputs, targets in batches:
             loss = next_token_loss(model(inputs), targets)
-            for move in moves:
-                move(model, optimizer, loss)
+            for name in moves:
+                move(name, model, optimizer, loss)
             losses.append(loss.item())
             scores.append(judge(model))
             if is_best(scores, losses):
@@ -411,11 +386,12 @@ def best() -> Exercise:
     ) -> list[float]:
         scores = []
 
-        def early(*_) -> None:
-            scores.append(judge(model))
+        def judged() -> Iterator[Tensor]:
+            for batch in batches:
+                scores.append(judge(model))
+                yield batch
 
-        moves = (early, clear, backward, clip, step)
-        return right(model, optimizer, batches, lambda model: scores[-1], moves)
+        return right(model, optimizer, judged(), lambda model: scores[-1])
 
     def those_at_first_too(
         model: nn.Module,
@@ -442,23 +418,23 @@ def best() -> Exercise:
         ),
         "judge saw the weights before the step: it comes after": judged_before_the_step,
         "all gradients add up: zero_grad comes before backward": way(
-            moves=(backward, clip, step)
+            moves=("backward", "clip", "step")
         ),
         "nothing is clipped to 1: it belongs between backward and step": way(
-            moves=(clear, backward, step)
+            moves=("clear", "backward", "step")
         ),
         "the weights of the highest number stay, and the lower the better": way(
             is_best=lambda scores, losses: scores[-1] == max(scores)
         ),
-        "the model never moves: call optimizer.step()": way(moves=(backward,)),
+        "the model never moves: call optimizer.step()": way(moves=("backward",)),
         "the steps find no gradients: they are cleared after backward, or are those of"
-        " a copy of the model": way(moves=(backward, clear, step)),
+        " a copy of the model": way(moves=("backward", "clear", "step")),
         "each parameter is clipped by itself: one norm is that of all gradients, as in"
         " `clip_grad_norm_(model.parameters(), 1.0)`": way(
-            moves=(clear, backward, clip_each, step)
+            moves=("clear", "backward", "clip each", "step")
         ),
         "single entries are cut off: clip the common length": way(
-            moves=(clear, backward, clip_entries, step)
+            moves=("clear", "backward", "clip entries", "step")
         ),
         "the weights before the first step stay: only those after a step count": (
             those_at_first_too
