@@ -81,6 +81,26 @@ def large_epsilon(rewards):
     return (rewards - mean) / (rewards.std(1, keepdim=True, correction=0) + 0.1)
 
 
+@wrong(checks.group_advantages, "ask for 0 instead")
+def as_in_the_chapter(rewards):
+    rewards = rewards - rewards[:, :1]
+    deviation = rewards.std(1, keepdim=True, correction=0)
+    return (rewards - rewards.mean(1, keepdim=True)) / (deviation + 1e-4)
+
+
+@wrong(checks.group_advantages, "ask for 0 instead")
+def plain_small_number(rewards):
+    deviation = rewards.std(1, keepdim=True, correction=0)
+    return (rewards - rewards.mean(1, keepdim=True)) / (deviation + 1e-4)
+
+
+@wrong(checks.group_advantages, "it gives")
+def above_a_tenth(rewards):
+    differences = rewards - rewards.mean(1, keepdim=True)
+    deviation = rewards.std(1, keepdim=True, correction=0)
+    return torch.where(deviation > 0.1, differences / deviation, 0)
+
+
 def right_loss(logits, tokens, n_prompt, end, advantages):
     total = 0
     for row, text, advantage in zip(logits, tokens.tolist(), advantages, strict=True):
@@ -151,6 +171,29 @@ def no_shift(logits, tokens, n_prompt, end, advantages):
     return right_loss(moved, tokens, n_prompt, end, advantages)
 
 
+@wrong(checks.answer_loss, "ends no answer")
+def ends_with_the_prompt(logits, tokens, n_prompt, end, advantages):
+    is_end = (tokens == end).long()
+    counted = (is_end.cumsum(1) - is_end == 0)[:, n_prompt:]
+    return scored(logits, tokens, n_prompt - 1, counted, advantages)
+
+
+@wrong(checks.answer_loss, "its gradient isn't")
+def detached(logits, *rest):
+    return right_loss(logits.detach(), *rest)
+
+
+@wrong(checks.answer_loss, "its gradient isn't")
+def a_number(logits, *rest):
+    return right_loss(logits, *rest).item()
+
+
+@wrong(checks.answer_loss, "its gradient isn't")
+def half_detached(logits, tokens, *rest):
+    loss = right_loss(logits, tokens, *rest)
+    return (loss + right_loss(logits.detach(), tokens, *rest)) / 2
+
+
 def right_score(logits, tokens, t, p):
     shaped = companion.top_p(companion.temperature(logits, t), p)
     chances = shaped.softmax(-1)
@@ -208,6 +251,11 @@ def factorials(n, n_right, k):
     return 1 - math.factorial(wrong) / math.factorial(wrong - k) / math.factorial(k) / (
         choices
     )
+
+
+@wrong(checks.drawn_log_p, "the likeliest tokens'")
+def of_the_likeliest(logits, tokens, t, p):
+    return companion.top_p(logits / t, p).log_softmax(-1).amax(-1)
 
 
 @wrong(checks.drawn_log_p, "cut, and divide anew by its sum")

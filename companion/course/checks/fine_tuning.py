@@ -27,6 +27,7 @@ def trainable() -> Exercise:
         ([(576, 576), (576, 192)], 8),
         ([(6, 4)], 2),
         ([(5, 7), (7, 5), (3, 11)], 1),
+        ([(6, 4), (2, 3), (6, 4)], 3),
         ([], 4),
     ]
     mistakes = {
@@ -44,6 +45,9 @@ def trainable() -> Exercise:
         ),
         "only the first layer is counted": lambda shapes, rank: (
             rank * (shapes[0][0] + shapes[0][1])
+        ),
+        "two layers of one shape are two layers: count each": (
+            lambda shapes, rank: right({*shapes}, rank)
         ),
         "the rank is missing: A has that many rows, B that many columns": way(
             numbers=lambda n_in, n_out, rank: n_in + n_out
@@ -173,6 +177,9 @@ def answers_alone() -> Exercise:
         "not shifted: the target of a place is the id after it": (
             lambda turns: right(turns, first=0)[:-1]
         ),
+        "each turn is shifted by itself here: shift the whole talk once": (
+            lambda turns: [target for turn in turns for target in right([turn])]
+        ),
         "the last id has no target: nothing comes after it": (
             lambda turns: [*right(turns), -100]
         ),
@@ -242,7 +249,15 @@ def only_adapters() -> Exercise:
         "blocks.1.attention.to_queries.B",
         "norm.gain",
     ]
-    odd = ["B.weight", "tower.A.layer.bias", "tower.A.A", "tower.A.B", "to_A", "RGB"]
+    odd = [
+        "B.weight",
+        "tower.A.layer.bias",
+        "tower.A.A",
+        "tower.A.B",
+        "to_A",
+        "RGB",
+        "0.AB",
+    ]
     mistakes = {
         "everything learns: the base must be frozen": way(learns=lambda name: True),
         "B is frozen, too: both learn": way(learns=lambda name: name.endswith(".A")),
@@ -261,6 +276,9 @@ def only_adapters() -> Exercise:
         ),
         "only the last part of a name says which parameter it is": way(
             learns=lambda name: {"A", "B"} & {*name.split(".")}
+        ),
+        "AB is neither A nor B: `in` also finds a part of a word": way(
+            learns=lambda name: name.split(".")[-1] in "AB"
         ),
         "keep the order of the names": (
             lambda names: sorted(right(names), key=lambda name: name[-1])
@@ -291,13 +309,18 @@ def choice() -> Exercise:
     more = [[-1.0, -9.0], [-0.25, -6.0, -0.5], [-3.0, -2.0, -4.0, -0.125, -0.125]]
     third = [[-5.0, -1.0], [-5.5], [-1.0, -4.0, -2.0]]
     short = [[-0.5, -1.0], [-3.0], [-1.0, -1.5, -2.0]]  # the longest isn't the best
-    cases = [(x, by) for x in (logs, more, third, short) for by in (False, True)]
+    even = [[-1.0, -1.0, -1.0], [-1.5, -1.5], [-1.25]]
+    several = (logs, more, third, short, even)
+    cases = [(x, by) for x in several for by in (False, True)]
     mistakes = {
         "by_length is passed over: then divide by the number of tokens": (
             lambda logs, by_length: right(logs, False)
         ),
         "it divides always: only where by_length says so": (
             lambda logs, by_length: right(logs, True)
+        ),
+        "a mean divides by the number of tokens, not by one less": partial(
+            right, score=lambda x, by: sum(x) / (max(1, len(x) - 1) if by else 1)
         ),
         "by_length is read the other way round": (
             lambda logs, by_length: right(logs, not by_length)

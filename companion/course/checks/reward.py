@@ -85,6 +85,10 @@ def group_advantages() -> Exercise:
         variance = rewards.var(1, keepdim=True, correction=0)
         return torch.where(variance > 0, differences / variance, 0)
 
+    def with_a_small_number(rewards: Tensor) -> Tensor:
+        differences = rewards - rewards.mean(1, keepdim=True)
+        return differences / (rewards.std(1, keepdim=True, correction=0) + 1e-4)
+
     def only_divided(rewards: Tensor) -> Tensor:
         deviation = rewards.std(1, keepdim=True, correction=0)
         return torch.where(deviation > 0, rewards / deviation, 0)
@@ -100,17 +104,22 @@ def group_advantages() -> Exercise:
         "the deviation is missing": not_divided,
         "divide by the deviation: the root of the variance": by_the_variance,
         "the mean is missing: all get a push in one direction": only_divided,
+        "the small number under the fraction changes the result: ask for 0 instead": (
+            with_a_small_number
+        ),
     }
     cases = [
         (torch.tensor([[1.0, 0, 0, 0], [1, 1, 1, 1]]),),
         (torch.tensor([[0.0, 0], [3, 1], [10, 14]]),),
+        (torch.tensor([[0.01, 0.02], [0.5, 0.5]]),),
         (draw(3, 5),),
     ]
 
     def use(function: Callable, rewards: Tensor) -> Tensor:
-        """Asks for equal ones whose mean is rounded, of an answer that is right."""
+        """Asks, where the first case is right, for equal ones with a rounded mean."""
         result = function(rewards)
-        if safe_difference(result, right(rewards)) is None:
+        is_first = torch.equal(rewards, cases[0][0])
+        if is_first and safe_difference(result, right(rewards)) is None:
             alike = function(torch.full((2, 3), 0.9))
             if safe_difference(alike, torch.zeros(2, 3)) is not None:
                 raise Rounded(
@@ -122,6 +131,12 @@ def group_advantages() -> Exercise:
 
     praise = "each against its group, and none where all are alike"
     return Exercise(right, cases, mistakes, praise, use)
+
+
+class WithoutGradient(Mistake):
+    """Gives the right loss, along which no gradient flows."""
+
+    has_example = False
 
 
 @check
@@ -163,8 +178,15 @@ def answer_loss() -> Exercise:
     ) -> Tensor:
         return right(logits, tokens, 1, end, advantages, counts)
 
+    def silenced_by_the_prompt(
+        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    ) -> Tensor:
+        counted = up_to_the_end(tokens, end)[:, n_prompt:]
+        return right(logits, tokens, n_prompt, end, advantages, lambda *_: counted)
+
     mistakes = {
         "the prompt is counted too: the model hasn't drawn it": from_the_second_on,
+        "an end in the prompt ends no answer": silenced_by_the_prompt,
         "the first end isn't counted: the model has drawn it, and must learn to stop": (
             way(counts=lambda tokens, end: (tokens == end).cumsum(1) == 0)
         ),
@@ -199,9 +221,27 @@ def answer_loss() -> Exercise:
     cases = [
         (draw(3, 6, 6), tokens, 2, 0, torch.tensor([1.0, -0.5, 2.0])),
         (draw(3, 6, 6, seed=1), tokens, 1, 5, torch.tensor([-1.0, 0.5, 0.25])),
+        (draw(3, 6, 6, seed=2), tokens, 2, 3, torch.tensor([0.5, 1.0, -1.0])),
     ]
+
+    def use(function: Callable, logits: Tensor, *rest: object) -> Tensor:
+        """Asks for the gradient, too, of a loss that is right."""
+        leaf = logits.clone().requires_grad_()
+        loss = function(leaf, *rest)
+        if safe_difference(loss, right(logits, *rest)) is None:
+            wanted = torch.autograd.grad(right(leaf, *rest), leaf)[0]
+            found = torch.zeros_like(leaf)
+            if getattr(loss, "requires_grad", False):
+                found = torch.autograd.grad(loss, leaf, allow_unused=True)[0]
+            if safe_difference(found, wanted) is not None:
+                raise WithoutGradient(
+                    "the loss is right and its gradient isn't, so nothing is learned:"
+                    " take `logits` as they are, without `detach`, `item` or numpy"
+                )
+        return loss
+
     praise = "all that the model has drawn, and nothing else"
-    return Exercise(right, cases, mistakes, praise)
+    return Exercise(right, cases, mistakes, praise, use)
 
 
 @check
@@ -232,6 +272,9 @@ def drawn_log_p() -> Exercise:
             shaped=lambda logits, t, p: top_p(logits, p) / t
         ),
         "the logarithm is missing": lambda *case: right(*case).exp(),
+        "these are the likeliest tokens': take those of the drawn ones": (
+            lambda logits, tokens, t, p: right(logits, logits.argmax(-1), t, p)
+        ),
         "these are all tokens': take those of the drawn ones": (
             lambda logits, tokens, t, p: top_p(logits / t, p).log_softmax(-1)
         ),
@@ -242,6 +285,7 @@ def drawn_log_p() -> Exercise:
         (logits, likeliest, 0.7, 0.9),
         (logits, likeliest, 1.5, 0.6),
         (draw(3, 5, seed=4), draw(3, 5, seed=4).argmax(-1), 2.0, 0.7),
+        (draw(3, 5, seed=4), draw(3, 5, seed=4).argsort(-1)[:, -2], 2.0, 0.95),
     ]
     praise = "scored as it was drawn"
     return Exercise(right, cases, mistakes, praise)
