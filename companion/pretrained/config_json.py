@@ -204,7 +204,7 @@ def unsupported_in(config: dict[str, Any]) -> list[str]:
             f"experts_per_token {shown(twice)} beside num_experts_per_tok"
         )
     scalar = value_of(config, "query_pre_attn_scalar")
-    if scalar is not None:
+    if scalar not in (None, value_of(config, "head_dim")):  # chapter 01 divides by √d
         unsupported.append(
             f"scores divided by √{shown(scalar)} (query_pre_attn_scalar)"
         )

@@ -79,6 +79,25 @@ def far_from_each(machine):
     return True
 
 
+def at_each_place(machine, seen_before):
+    for place in range(1, machine.context_length):
+        before, after = changed_at(machine, place)
+        seen = seen_before(place)
+        if not torch.allclose(before[:, seen], after[:, seen], atol=1e-5):
+            return False
+    return True
+
+
+@wrong(checks.later_changes_nothing, "the place before the changed token alone")
+def right_before_it(machine):
+    return at_each_place(machine, lambda place: slice(place - 1, place))
+
+
+@wrong(checks.later_changes_nothing, "looks at the first place alone")
+def of_the_first(machine):
+    return at_each_place(machine, lambda place: slice(1))
+
+
 @wrong(checks.later_changes_nothing, "True of wrong machines")
 def turned_round(machine):
     return not by_prefixes(machine)
@@ -170,11 +189,11 @@ def sink_inputs(n_queries, n_keys, d, dtype=torch.float64):
     return [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
 
 
-def sink_results(attend, inputs):
+def sink_results(attend, inputs, cube=True):
     for x in inputs:
         x.grad = None
     result = attend(*inputs)
-    result.pow(3).sum().backward()
+    (result.pow(3) if cube else result).sum().backward()
     return [result.detach(), *(x.grad for x in inputs)]
 
 
@@ -210,7 +229,7 @@ def output_alone(attend):
     return torch.allclose(attend(*inputs), pull_requests.sink_in_softmax(*inputs))
 
 
-@wrong(checks.sinks, "tries one query and one key alone")
+@wrong(checks.sinks, "one query and one key alone|right for one query")
 def as_in_the_report(attend):
     q = torch.ones(1, 1, requires_grad=True)
     k = torch.ones(1, 1, requires_grad=True)
@@ -261,6 +280,35 @@ def four_features(attend):
         if not all(map(torch.allclose, ours, theirs)):
             return False
     return True
+
+
+def in_part(attend, parts):
+    """Whether some of the result and the four gradients are right."""
+    for sizes in ((1, 12, 4), (7, 3, 6), (4, 10, 2)):
+        inputs = sink_inputs(*sizes)
+        ours = sink_results(attend, inputs, cube=False)
+        theirs = sink_results(pull_requests.sink_in_softmax, inputs, cube=False)
+        if not all(torch.allclose(ours[i], theirs[i]) for i in parts):
+            return False
+    return True
+
+
+@wrong(checks.sinks, "whose values never learn")
+def all_but_values(attend):
+    return in_part(attend, [0, 1, 2, 4])
+
+
+@wrong(checks.sinks, "compare the output, too")
+def gradients_alone(attend):
+    return in_part(attend, [1, 2, 3, 4])
+
+
+@wrong(checks.sinks, "tries no d but squares")
+def one_size(attend):
+    inputs = sink_inputs(5, 16, 4)
+    ours = sink_results(attend, inputs)
+    theirs = sink_results(pull_requests.sink_in_softmax, inputs)
+    return all(map(torch.allclose, ours, theirs))
 
 
 @wrong(checks.sinks, "passes attention without a sink")
@@ -346,6 +394,35 @@ def one_hundred_thousandth(one, other):
     return all(torch.allclose(*pair, rtol=0, atol=1e-5) for pair in pairs)
 
 
+def shares_close(one, other, inputs, rtol=1e-9, atol=1e-12):
+    pairs = zip(share_results(one, inputs), share_results(other, inputs), strict=True)
+    return all(torch.allclose(*pair, rtol=rtol, atol=atol) for pair in pairs)
+
+
+@wrong(checks.same_share, "below e\\*\\*-23")
+def one_billionth(one, other):
+    return shares_close(one, other, share_inputs(), rtol=0, atol=1e-9)
+
+
+@wrong(checks.same_share, "30 smaller, too")
+def large_sinks(one, other):
+    log_sums, _ = share_inputs(width=3.0)
+    sinks = 30 + torch.rand(4, dtype=torch.float64)
+    return shares_close(one, other, [log_sums, sinks.requires_grad_()], atol=1e-25)
+
+
+@wrong(checks.same_share, "try several rows")
+def one_row(one, other):
+    return shares_close(one, other, share_inputs(n_heads=40, n_rows=1))
+
+
+@wrong(checks.same_share, "sinks get no gradient")
+def half_the_way_back(one, other):
+    inputs = share_inputs()
+    pairs = zip(share_results(one, inputs), share_results(other, inputs), strict=True)
+    return all(torch.allclose(*p, rtol=1e-9, atol=1e-12) for p in [*pairs][:2])
+
+
 @wrong(checks.same_share, "calls all different")
 def differ(one, other):
     return False
@@ -418,6 +495,24 @@ def two_and_three(mix):
 @wrong(checks.router, "k = 1 and 2, and never 3")
 def one_and_two(mix):
     return min(router_gradient(mix, k) for k in (1, 2)) > 1e-2
+
+
+@wrong(checks.router, "k = 1 and 3, and never 2")
+def one_and_three(mix):
+    return min(router_gradient(mix, k) for k in (1, 3)) > 1e-2
+
+
+@wrong(checks.router, "always sums to 0")
+def by_the_sum(mix):
+    for k in (1, 2, 3):
+        x, router, experts = mixture()
+        result = mix(x, router, experts, k)
+        if not result.requires_grad:
+            return False
+        result.square().sum().backward()
+        if router.grad.sum().abs() < 1e-2:
+            return False
+    return True
 
 
 @wrong(checks.router, "tries k = 2 alone")
@@ -521,6 +616,39 @@ def two_texts(read):
 @wrong(checks.packed, "texts of one length")
 def one_length(read):
     return torch.allclose(*read_both_ways(read, [4, 4, 4]))
+
+
+def texts_alike(read, lengths, places):
+    packed, alone = read_both_ways(read, lengths)
+    return torch.allclose(packed[places], alone[places])
+
+
+@wrong(checks.packed, "looks at the last text alone: compare")
+def last_text(read):
+    return texts_alike(read, [3, 4, 2, 5], slice(-5, None)) and texts_alike(
+        read, [2, 6], slice(-6, None)
+    )
+
+
+@wrong(checks.packed, "the last text alone, and at texts of one length")
+def last_of_three(read):
+    return texts_alike(read, [4, 4, 4], slice(-4, None))
+
+
+@wrong(checks.packed, "a text in the middle alone")
+def middle_text(read):
+    return texts_alike(read, [4, 6, 3], slice(4, 10))
+
+
+@wrong(checks.packed, "last token sees the next text")
+def all_but_the_last(read):
+    """The last token of each text is left out."""
+    for lengths in LENGTHS:
+        places = torch.ones(sum(lengths), dtype=torch.bool)
+        places[torch.tensor(lengths).cumsum(0) - 1] = False
+        if not texts_alike(read, lengths, places):
+            return False
+    return True
 
 
 @wrong(checks.packed, "last token of each text|compare all places")

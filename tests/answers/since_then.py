@@ -107,6 +107,12 @@ def with_the_share_held(scores, sinks):
     return scores.softmax(-1) * torch.sigmoid(total - sinks[:, None])[..., None]
 
 
+@wrong(checks.sink_weights, "use `logsumexp`")
+def by_the_largest(scores, sinks):
+    largest = scores.max(-1, keepdim=True).values
+    return scores.softmax(-1) * torch.sigmoid(largest - sinks[:, None, None])
+
+
 @wrong(checks.sink_weights, "shared out")
 def shared_out(scores, sinks):
     weights = with_a_column(scores, sinks)

@@ -318,6 +318,14 @@ def test_the_site_models_have_the_parameters_of_their_cards():
     assert names == PUBLISHED.keys()
 
 
+def test_scores_divided_by_the_root_of_a_heads_features_are_chapter_01s():
+    config = read_config(ROOT / "docs" / "models" / "gemma-3-1b.json")
+    for d_head, scalar in ((256, 256), (128, 128), (256, 168), (128, 256)):
+        sizes = {"head_dim": d_head, "query_pre_attn_scalar": scalar}
+        lacking = " ".join(anatomy(config | sizes).lacking())
+        assert (f"√{scalar}" in lacking) == (d_head != scalar)
+
+
 def test_files_that_are_missing_or_cut_short_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="config.json"):
         load_family(tmp_path)

@@ -54,6 +54,17 @@ class SecondPlaceLeaks(LastPlaceLeaks):
     seen_by_the_first = slice(1, 2)
 
 
+class ThirdPlaceLeaks(MyGPT):
+    """The second place sees the third one, and no other sees anything later."""
+
+    def mask(
+        self, n_seen: int, n_new: int, is_text: torch.Tensor | None
+    ) -> torch.Tensor:
+        mask = super().mask(n_seen, n_new, is_text).clone()
+        mask[..., 1:2, 2:3] = True
+        return mask
+
+
 @check
 def later_changes_nothing() -> Exercise:
     """`answer(machine)`: whether no token changes the logits before it."""
@@ -85,6 +96,21 @@ def later_changes_nothing() -> Exercise:
     def right(machine: Machine) -> bool:
         return compared(machine)
 
+    def one_place_alone(machine: Machine, seen_before: Callable) -> bool:
+        """Whether, for each token that is changed, one place keeps its logits."""
+        for place in range(1, machine.context_length):
+            before, after = logits_before_and_after(machine, place)
+            seen = seen_before(place)
+            if not torch.allclose(before[:, seen], after[:, seen], atol=1e-5):
+                return False
+        return True
+
+    def place_before_alone(machine: Machine) -> bool:
+        return one_place_alone(machine, lambda place: place - 1)
+
+    def first_place_alone(machine: Machine) -> bool:
+        return one_place_alone(machine, lambda place: 0)
+
     def one_place_left_out(machine: Machine) -> bool:
         return compared(machine, 1)
 
@@ -111,7 +137,7 @@ def later_changes_nothing() -> Exercise:
     cases = [(small(Machine),), (right_machines()[1],)]
     cases += [(small(faults.model_fault(model)),) for model in wrong_models]
     # With one layer a leak goes no further than its own place.
-    one_layer = [faults.OneAhead, SecondPlaceLeaks]
+    one_layer = [faults.OneAhead, SecondPlaceLeaks, ThirdPlaceLeaks, LastPlaceLeaks]
     cases += [(small(faults.model_fault(model), 1),) for model in one_layer]
     return Exercise(
         right,
@@ -126,6 +152,11 @@ def later_changes_nothing() -> Exercise:
             " the place right before the changed token, too": one_place_left_out,
             "it passes a machine whose first place sees the second: change every token"
             " in turn, not the last alone": last_changed_alone,
+            "it compares the place before the changed token alone: the first place may"
+            " see the last": place_before_alone,
+            "it looks at the first place alone: the second may see the third": (
+                first_place_alone
+            ),
         },
         "it finds who looks ahead, and flags nobody else",
         passes,

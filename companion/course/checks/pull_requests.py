@@ -94,8 +94,9 @@ def judged_beside(a_right_one: Versions, flagged: str) -> Callable:
 
         if len(said[True]) > 1:
             raise Mistake(
-                "it says now this, now that of the same version: a test must not count"
-                " or remember, and what it draws must suffice whatever the seed"
+                "it says now this, now that of the same version: what it draws must"
+                " suffice whatever the seed (draw more, and in double precision, where"
+                " rounding is far from any fault), and it must not count or remember"
             )
         if False in said[False]:
             raise Mistake(flagged)
@@ -287,6 +288,18 @@ def sinks() -> Exercise:
             "it passes a version that divides by the whole part of √d, which is √d"
             " where d is 1, 4 or 16: try another d",
         ),
+        (
+            lambda q, k, v, sink: rescaled(q, k, v.detach() + 0 * v, sink),
+            False,
+            "it passes a version whose values never learn: compare their gradients,"
+            " too",
+        ),
+        (
+            lambda q, k, v, sink: rescaled(q, k, v, sink) + 0.01,
+            False,
+            "it passes a version whose gradients are right, and whose output is 0.01"
+            " too large: compare the output, too",
+        ),
     ]
     return Exercise(
         right,
@@ -335,9 +348,17 @@ def by_exponential(log_sums: Tensor, sinks: Tensor) -> Tensor:
     return 1 / (1 + (sinks[:, None] - log_sums).exp())
 
 
-def floored(log_sums: Tensor, sinks: Tensor) -> Tensor:
+def floored(log_sums: Tensor, sinks: Tensor, least: float = -20) -> Tensor:
     totals = torch.logaddexp(log_sums, sinks[:, None])
-    return (log_sums - totals).clamp(-20, 0).exp()
+    return (log_sums - totals).clamp(least, 0).exp()
+
+
+def capped(log_sums: Tensor, sinks: Tensor) -> Tensor:
+    return (log_sums - sinks[:, None]).clamp(max=8).sigmoid()
+
+
+def of_first_row(log_sums: Tensor, sinks: Tensor) -> Tensor:
+    return by_sigmoid(log_sums[:, :1], sinks).expand_as(log_sums) + 0 * log_sums
 
 
 @check
@@ -422,6 +443,34 @@ def same_share() -> Exercise:
             "it calls a version the same that lets no share fall below e**-20: try"
             " sinks that are 30 larger, and compare small shares by their ratio",
         ),
+        (
+            by_sigmoid,
+            partial(floored, least=-23),
+            False,
+            "it calls a version the same that lets no share fall below e**-23, which is"
+            " 1e-10: compare small shares by their ratio, and leave less room at 0",
+        ),
+        (
+            by_sigmoid,
+            capped,
+            False,
+            "it calls a version the same in which no sink's share falls below e**-8:"
+            " try sinks that are 30 smaller, too",
+        ),
+        (
+            by_sigmoid,
+            of_first_row,
+            False,
+            "it calls a version the same that gives all rows of a head the share of the"
+            " first: try several rows",
+        ),
+        (
+            lambda log_sums, sinks: by_sigmoid(log_sums, sinks.detach() + 0 * sinks),
+            by_renormalizing,
+            False,
+            "it calls a version the same whose sinks get no gradient: compare theirs,"
+            " too",
+        ),
     ]
     return Exercise(
         right,
@@ -443,7 +492,9 @@ def same_share() -> Exercise:
             " below e**-20: work in double precision, and choose between rounding and"
             " fault": partial(right, rtol=0.1, atol=0.2),
         },
-        "your test decides. The claim is a fix of nothing: both are the same function",
+        "your test decides. The formula is a fix of nothing: both are the same"
+        " function. The clamp that the real one adds makes it another: below e**-20 no"
+        " share falls, and none has a gradient",
         judged_beside((by_sigmoid, by_sigmoid), right_words),
         is_hidden=True,
     )
@@ -474,9 +525,14 @@ def equal_from_two_on(x: Tensor, router: Tensor, experts: Tensor, k: int) -> Ten
     return of_chosen(x, experts, weights, chosen)
 
 
-def equal_of_three(x: Tensor, router: Tensor, experts: Tensor, k: int) -> Tensor:
-    mix = equal_from_two_on if k == 3 else divided_from_two_on
-    return mix(x, router, experts, k)
+def equal_of(n: int) -> Callable:
+    """With so many experts a token their weights are equal."""
+
+    def mix(x: Tensor, router: Tensor, experts: Tensor, k: int) -> Tensor:
+        as_shown = equal_from_two_on if k == n else divided_from_two_on
+        return as_shown(x, router, experts, k)
+
+    return mix
 
 
 def one_for_one(x: Tensor, router: Tensor, experts: Tensor, k: int) -> Tensor:
@@ -576,9 +632,15 @@ def router() -> Exercise:
             " its router learns with one alone: try each k",
         ),
         (
-            equal_of_three,
+            equal_of(3),
             False,
             "it passes a version whose router learns nothing where k is 3, and only"
+            " there: try each k",
+        ),
+        (
+            equal_of(2),
+            False,
+            "it passes a version whose router learns nothing where k is 2, and only"
             " there: try each k",
         ),
     ]
@@ -588,7 +650,10 @@ def router() -> Exercise:
         {
             "it passes every version, also one that never asks the router: compare"
             " something, and return what you find": lambda mix: True,
-            "it flags every version: with k of 2 both are right": lambda mix: False,
+            "it flags every version: with k of 2 both are right. A router's gradient"
+            " always sums to 0, so take the largest of its numbers, or its length": (
+                lambda mix: False
+            ),
             "it looks at who works, and loads are balanced best where nobody has"
             " taught the router: look at its gradient": balanced,
             "it calls a gradient of 1e-7 a gradient, which is what rounding has left:"
@@ -602,6 +667,7 @@ def router() -> Exercise:
             " another case": partial(right, ks=(2,)),
             "it tries k = 1 alone: try larger ones, too": partial(right, ks=(1,)),
             "it tries k = 1 and 2, and never 3": partial(right, ks=(1, 2)),
+            "it tries k = 1 and 3, and never 2": partial(right, ks=(1, 3)),
             "it wants the second version's output: one that never divides is another"
             " function, and its router learns": as_the_second,
         },
@@ -693,6 +759,25 @@ def first_looks_back(
     return attended(queries, keys, values, torch.arange(len(queries)), mask)
 
 
+def last_looks_ahead(
+    queries: Tensor, keys: Tensor, values: Tensor, lengths: list[int]
+) -> Tensor:
+    """A text's last token sees the first one of the text behind it."""
+    text = numbers(lengths)
+    mask = causal_mask(len(queries)) & (text[:, None] == text)
+    ends = torch.tensor(lengths).cumsum(0)[:-1]
+    mask[ends - 1, ends] = True
+    return attended(queries, keys, values, torch.arange(len(queries)), mask)
+
+
+def last_apart(
+    queries: Tensor, keys: Tensor, values: Tensor, lengths: list[int]
+) -> Tensor:
+    """The last text is alone, and all before it are one."""
+    is_last = numbers(lengths) == len(lengths) - 1
+    return masked(queries, keys, values, is_last)
+
+
 def ten_off(
     queries: Tensor, keys: Tensor, values: Tensor, lengths: list[int]
 ) -> Tensor:
@@ -743,6 +828,9 @@ def packed() -> Exercise:
                     return False
         return True
 
+    def last_text(x: Tensor, lengths: list[int]) -> Tensor:
+        return x[-lengths[-1] :]
+
     def last_tokens(x: Tensor, lengths: list[int]) -> Tensor:
         return torch.stack([part[-1] for part in x.split(lengths)])
 
@@ -779,6 +867,18 @@ def packed() -> Exercise:
             " compare all places",
         ),
         (
+            last_looks_ahead,
+            False,
+            "it passes a version in which a text's last token sees the next text:"
+            " compare all places of all texts",
+        ),
+        (
+            last_apart,
+            False,
+            "it passes a version in which the last text alone is apart: pack three or"
+            " more, and compare all of them",
+        ),
+        (
             ten_off,
             False,
             "it passes a version that takes 10 off the scores of other texts: a ten"
@@ -809,6 +909,16 @@ def packed() -> Exercise:
             " is alone, with its own distances": apart,
             "it packs two texts alone: a third may see the first": partial(
                 right, many=([3, 5], [5, 3])
+            ),
+            "it looks at the last text alone: compare the others, too": partial(
+                right, compared=last_text
+            ),
+            "it looks at the last text alone, and at texts of one length": partial(
+                right, many=([4, 4], [3, 3, 3]), compared=last_text
+            ),
+            "it looks at a text in the middle alone: compare the first and the last,"
+            " too": partial(
+                right, many=([4, 6, 3],), compared=lambda x, lengths: x[4:10]
             ),
             "it packs texts of one length alone: try others, too": partial(
                 right, many=([4, 4], [3, 3, 3])

@@ -155,6 +155,12 @@ def sink_weights() -> Exercise:
         "the weights are right and the sinks get no gradient: they are to be learned": (
             lambda scores, sinks: right(scores, sinks.detach())
         ),
+        "the largest score isn't the log of the sum: use `logsumexp`": (
+            lambda scores, sinks: (
+                scores.softmax(-1)
+                * (scores.amax(-1, keepdim=True) - sinks.view(-1, 1, 1)).sigmoid()
+            )
+        ),
         "a sink is a score: e to the sink is added to the sum, not the sink": way(
             of_sink=lambda sink, largest: sink
         ),
