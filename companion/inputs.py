@@ -51,19 +51,27 @@ def check_whole(least: int = 1, **sizes: object) -> None:
 
 
 def check_between(
-    low: float, high: float = math.inf, *, above: bool = False, **numbers: object
+    low: float,
+    high: float = math.inf,
+    *,
+    above: bool = False,
+    finite: bool = False,
+    **numbers: object,
 ) -> None:
     """Raises ValueError unless each is a number from `low` to `high`.
 
-    `above`: it must be greater than `low`.
+    `above`: it must be greater than `low`; `finite`: less than infinity.
     """
     for name, x in numbers.items():
         is_number = isinstance(x, Real) and not isinstance(x, bool)
-        if is_number and low <= x <= high and not (above and x == low):
+        is_inside = is_number and low <= x <= high
+        if is_inside and not (above and x == low) and not (finite and x == math.inf):
             continue
         limits = f"above {low}" if above else f"{low} or more"
         if high != math.inf:
             limits = f"{limits} and at most {high}"
+        if finite:
+            limits = f"{limits}, and finite"
         raise ValueError(f"{name} is {shown(x)}; it must be {limits}")
 
 
@@ -82,11 +90,36 @@ def check_finite(way_out: str = "", /, **tensors: Tensor) -> None:
         raise ValueError(f"{where} is {wrong}; it must be finite{way_out}")
 
 
+def check_bool(**settings: object) -> None:
+    """Raises ValueError unless each is True or False; a text would count as True."""
+    for name, x in settings.items():
+        if not isinstance(x, bool):
+            raise ValueError(f"{name} is {shown(x)}; it must be True or False")
+
+
 def check_name(known: Collection[str], /, **names: object) -> None:
     """Raises ValueError unless each is one of the `known` names."""
     for name, value in names.items():
         if not isinstance(value, str) or value not in known:
             raise ValueError(f"{name} is {shown(value)}, not in {[*known]}")
+
+
+def check_in_vocabulary(d_vocab: int, /, **tokens: Tensor) -> None:
+    """Raises ValueError where one holds a token that is not from 0 to `d_vocab` - 1.
+
+    To look at the numbers of an accelerator is to wait for it: there it is for what has
+    failed already, or waits anyway.
+    """
+    for name, x in tokens.items():
+        if not x.numel():
+            continue
+        lowest = int(x.min())
+        highest = int(x.max())
+        if lowest < 0 or highest >= d_vocab:
+            raise ValueError(
+                f"{name} run from {lowest} to {highest}; the vocabulary is 0 to"
+                f" {d_vocab - 1}"
+            )
 
 
 def check_tensor(numbers: str, pattern: str, /, **tensors: object) -> None:

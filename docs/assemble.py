@@ -88,22 +88,38 @@ def reference() -> dict[str, str]:
 
 def contents() -> dict[str, bytes]:
     """Every file that Sphinx reads, by its path."""
-    paths = [*ROOT.glob("C*.md"), *ROOT.glob("docs/*.md")]
-    docs = {path.name: path.read_text("utf-8") for path in paths}
-    # What lies in docs/ is one folder further up here.
-    for name, text in docs.items():
-        docs[name] = text.replace("](../", "](").replace("](docs/", "](")
-    docs["index.md"] = GROUP.sub(lambda group: cards(*group.groups()), docs["index.md"])
     rungs, alt = ladder()
+    files = {}
+    for name, text in (pages_of_docs(alt) | reference()).items():
+        files[name] = text.encode()
+    for path in PATHS:
+        files[f"notebooks/{path.name}"] = path.read_bytes()
+        files[f"pictures/{path.stem}.png"] = cover(path)[0]
+    for path in (ROOT / "findings").glob("*.sh"):
+        files[f"findings/{path.name}"] = path.read_bytes()
+    files["pictures/ladder.png"] = rungs
+    return files
+
+
+def pages_of_docs(alt: str) -> dict[str, str]:
+    """The pages of docs/ and of the project's top, with what is written into them.
+
+    `alt` says what the picture of the ladder shows.
+    """
+    pages = {}
+    for path in [*ROOT.glob("C*.md"), *ROOT.glob("docs/*.md")]:
+        pages[path.name] = relinked(path.read_text("utf-8"))
+
+    index = GROUP.sub(lambda group: cards(*group.groups()), pages["index.md"])
     image = f"![{' '.join(alt.split())}](pictures/ladder.png)"
-    docs["index.md"] = docs["index.md"].replace("LADDER", image)
-    docs["models.md"] = docs["models.md"].replace("MODELS", models())
-    found = {name: text.encode() for name, text in (docs | reference()).items()}
-    found |= {f"notebooks/{path.name}": path.read_bytes() for path in PATHS}
-    scripts = (ROOT / "findings").glob("*.sh")
-    found |= {f"findings/{path.name}": path.read_bytes() for path in scripts}
-    found |= {f"pictures/{path.stem}.png": cover(path)[0] for path in PATHS}
-    return found | {"pictures/ladder.png": rungs}
+    pages["index.md"] = index.replace("LADDER", image)
+    pages["models.md"] = pages["models.md"].replace("MODELS", models())
+    return pages
+
+
+def relinked(text: str) -> str:
+    """A page whose links lead from where it lies on the site: one folder further up."""
+    return text.replace("](../", "](").replace("](docs/", "](")
 
 
 def models() -> str:

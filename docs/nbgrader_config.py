@@ -39,7 +39,8 @@ c.Execute.timeout = 600
 # To nbgrader a warning is a failure: a right answer would lose its point.
 c.IgnorePattern.enabled = True
 c.IgnorePattern.pattern = "(?s)."
-before, then = Autograde.sanitize_preprocessors, Autograde.autograde_preprocessors
+before = Autograde.sanitize_preprocessors
+then = Autograde.autograde_preprocessors
 c.Autograde.sanitize_preprocessors = [Mend, *before.default()]
 c.Autograde.autograde_preprocessors = [
     *with_others(then.default(), {Execute: Run}),

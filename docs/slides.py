@@ -8,6 +8,7 @@ Solutions, folded code and the set-up are left out.
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from chapters import PATHS, ROOT, SLIDER, figures, prepared
 from nbconvert import SlidesExporter
@@ -100,22 +101,37 @@ def one_slide(
     return cells + [notes]
 
 
-def sections(cells: list[NotebookNode]) -> list[tuple[str, list]]:
-    """Each heading or exercise, and what follows it: texts, and cells to look at."""
-    found = []
+@dataclass
+class Section:
+    """A heading or an exercise, and what follows it: texts, and cells to look at."""
+
+    title: str
+    parts: list[str | NotebookNode] = field(default_factory=list)
+
+
+def title_of(piece: str) -> str | None:
+    """The title that a piece of prose is, a heading or an exercise's; else None."""
+    exercise = re.match(r"\*\*(\d+\. .+?)\*\*$", piece, re.S)
+    if exercise:
+        return f"### {' '.join(exercise[1].split())}"
+    return piece if piece.startswith("#") else None
+
+
+def sections(cells: list[NotebookNode]) -> list[Section]:
+    """Cuts a chapter at its headings and exercises."""
+    found: list[Section] = []
     for cell in cells:
         if cell.cell_type == "code":
-            found[-1][1].extend(shown_cells(cell))
+            found[-1].parts += shown_cells(cell)
             continue
         for piece in pieces(cell.source):
-            if exercise := re.match(r"\*\*(\d+\. .+?)\*\*$", piece, re.S):
-                found.append((f"### {' '.join(exercise[1].split())}", []))
-            elif piece.startswith("#"):
-                found.append((piece, []))
+            title = title_of(piece)
+            if title:
+                found.append(Section(title))
             elif piece.startswith("$$"):
-                found[-1][1].append(new_markdown_cell(piece))
+                found[-1].parts.append(new_markdown_cell(piece))
             else:
-                found[-1][1].append(piece)
+                found[-1].parts.append(piece)
     return found
 
 
@@ -147,8 +163,8 @@ def deck(notebook: NotebookNode) -> NotebookNode:
     cells = [cell for tags, cell in tagged if "solution" not in tags]
     cells.remove(next(cell for cell in cells if cell.cell_type == "code"))
     notebook.cells = []
-    for section, parts in sections(cells):
-        notebook.cells += slides_of(section, parts)
+    for section in sections(cells):
+        notebook.cells += slides_of(section.title, section.parts)
     notebook.metadata["title"] = cells[0].source.partition("\n")[0].strip("# ")
     return notebook
 

@@ -12,13 +12,13 @@ from assignment import (
     END,
     GRADING,
     HIDDEN_POINTS,
-    NOTEBOOKS,
     STUB,
     TUTOR,
     assignment,
     is_solution,
     write_course,
 )
+from cells import PATHS
 from hand_ins import facts
 
 from companion.course import checks
@@ -60,13 +60,13 @@ def hold_against_the_chapter(path) -> None:
 
 
 def test_every_exercise_has_an_answer_and_then_its_check():
-    assert NOTEBOOKS
-    for path in NOTEBOOKS:
+    assert PATHS
+    for path in PATHS:
         hold_against_the_chapter(path)
 
 
 def test_without_what_stands_between_the_marks_it_has_the_chapter_s_stubs():
-    for path in NOTEBOOKS:
+    for path in PATHS:
         cells = assignment(path).cells
         made = {facts(cell).get("grade_id"): cell.source for cell in cells}
         for name, stub in chapter(path):
@@ -91,7 +91,7 @@ def test_an_assignment_uses_no_name_that_only_the_chapter_has(tmp_path):
 
 def test_no_assignment_reads_or_writes_a_machine():
     """Whose my_gpt.py lies beside a hand-in must not decide about its points."""
-    for path in NOTEBOOKS:
+    for path in PATHS:
         text = "\n".join(cell.source for cell in assignment(path).cells)
         assert not re.search(r"my_gpt|kept\.begin|%%keep", text), path
 
@@ -102,7 +102,7 @@ def test_settings_that_a_teacher_has_changed_stay_and_are_named(tmp_path):
     settings.write_text("mine")
     assert write_course(tmp_path) == [settings]
     assert settings.read_text() == "mine"
-    assert len([*tmp_path.glob("source/*/*.ipynb")]) == len(NOTEBOOKS)
+    assert len([*tmp_path.glob("source/*/*.ipynb")]) == len(PATHS)
 
 
 def test_a_teacher_s_own_grading_stays_and_is_named(tmp_path):
@@ -176,7 +176,7 @@ def test_a_tutor_s_page_goes_with_every_chapter_and_a_teacher_s_own_stays(
 ):
     write_course(tmp_path)
     pages = sorted(tmp_path.glob(f"source/*/{name}"))
-    assert [page.parent.name for page in pages] == [path.stem for path in NOTEBOOKS]
+    assert [page.parent.name for page in pages] == [path.stem for path in PATHS]
     text = TUTOR[name].read_text("utf-8")
     assert all(page.read_text("utf-8") == text for page in pages)
     assert "](" not in text  # from there a link would lead nowhere
@@ -188,7 +188,7 @@ def test_a_tutor_s_page_goes_with_every_chapter_and_a_teacher_s_own_stays(
 def test_what_the_tutor_s_page_quotes_is_in_the_chapter_and_its_check():
     text = TUTOR["TUTOR.md"].read_text("utf-8")
     heading, chapter = re.search(r'"([^"]+)" in chapter (\d\d)', text).groups()
-    (path,) = (path for path in NOTEBOOKS if path.stem.startswith(chapter))
+    (path,) = (path for path in PATHS if path.stem.startswith(chapter))
     assert f"\n## {heading}" in "\n" + "\n".join(
         cell.source for cell in nbformat.read(path, as_version=4).cells
     )
@@ -198,7 +198,7 @@ def test_what_the_tutor_s_page_quotes_is_in_the_chapter_and_its_check():
 
 
 def test_an_assistant_that_is_opened_beside_the_notebooks_gets_the_rules():
-    page = NOTEBOOKS[0].parent / "AGENTS.md"
+    page = PATHS[0].parent / "AGENTS.md"
     text = page.read_text("utf-8")
     links = re.findall(r"\]\(([^)]+)\)", text)
     pages = [(page.parent / link).resolve() for link in links]

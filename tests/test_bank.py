@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from assignment import NOTEBOOKS, assignment
+from assignment import assignment
 from bank import BANK, questions
+from cells import PATHS
 from hand_ins import facts
 
-from companion.course.checks.compare import Mistake
 from companion.course.checks.homework import agree, grade
+from companion.course.checks.mistakes import Mistake
 
 MARKS = r"(?s)### BEGIN HIDDEN TESTS\n.*### END HIDDEN TESTS"
 every_chapter = pytest.mark.parametrize("path", BANK, ids=lambda path: path.stem)
@@ -31,7 +32,7 @@ def said_of(check, answer) -> str:
 
 
 def test_every_chapter_has_homework():
-    assert [path.stem for path in BANK] == [path.stem for path in NOTEBOOKS]
+    assert [path.stem for path in BANK] == [path.stem for path in PATHS]
 
 
 @every_chapter
@@ -62,7 +63,7 @@ def test_every_check_rejects_the_stub_and_at_least_two_mistakes_with_words(path)
 
 @every_chapter
 def test_homework_is_an_answer_and_a_hidden_check_behind_the_exercises(path):
-    notebook = next(n for n in NOTEBOOKS if n.stem == path.stem)
+    notebook = next(n for n in PATHS if n.stem == path.stem)
     plain = assignment(notebook).cells
     cells = assignment(notebook, bank=True).cells
     assert [c.source for c in cells[: len(plain)]] == [c.source for c in plain]
@@ -95,10 +96,16 @@ def test_an_answer_that_is_missing_or_stops_is_told_in_one_line():
 def test_values_agree_or_are_told_by_type_shape_and_words():
     x = torch.tensor([1.0, 2.0])
     agree(x.double() + 1e-7, x, "other numbers")
-    agree(torch.tensor([1, 2]), x, "other numbers")
+    agree(x > 1, x > 1, "other booleans")
+    many = torch.tensor([50_000, 2**60])
+    agree(many.int()[:1], many[:1], "other numbers")
+    with pytest.raises(AssertionError, match="other numbers"):
+        agree(many + 1, many, "other numbers")
     for result, words in (
         ([1.0, 2.0], "a tensor should come out, not list"),
         (x[None], r"the shape is \(1, 2\), not \(2,\)"),
+        (torch.tensor([1, 2]), "the dtype is torch.int64, not torch.float32"),
+        (x > 0, "the dtype is torch.bool, not torch.float32"),
         (x + 0.01, "other numbers"),
         (x * torch.nan, "other numbers"),
     ):
@@ -107,5 +114,5 @@ def test_values_agree_or_are_told_by_type_shape_and_words():
 
 
 def test_without_the_bank_there_is_no_homework():
-    for path in NOTEBOOKS:
+    for path in PATHS:
         assert not any("Homework" in cell.source for cell in assignment(path).cells)

@@ -12,6 +12,8 @@ from unittest.mock import patch
 import pytest
 import torch
 from common import seeded
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from companion import (
     GPT,
@@ -122,6 +124,35 @@ def test_every_cache_works_there_with_all_positions(kind, positions, engine):
     cache.reorder(torch.tensor([1, 0]))
     logits = model(tokens(2, 1), cache, last=torch.tensor([0, 0]))
     assert logits.device == META and logits.shape == (2, 11)
+
+
+class Crossings(TorchDispatchMode):
+    """Within, notes how many numbers each tensor has that goes to another device."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        parts = tree_leaves((args, kwargs, out))
+        tensors = [x for x in parts if isinstance(x, torch.Tensor)]
+        if len({x.device for x in tensors}) > 1:
+            self.sizes.append(tensors[0].numel())
+        return out
+
+
+@pytest.mark.parametrize("last", [-1, torch.zeros(2, 1, dtype=torch.long)])
+@pytest.mark.parametrize("positions", ["learned", "rotary", "none"])
+@torch.no_grad()
+def test_a_second_pass_waits_for_no_number_from_the_processor(positions, last):
+    """What does not change, as a rotation's frequencies, is there after the first."""
+    model = tiny(positions=positions)
+    places = last if isinstance(last, int) else last.to(META)
+    model(tokens(2, 3), last=places)
+    with Crossings() as crossings:
+        model(tokens(2, 3), last=places)
+    assert not crossings.sizes
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])

@@ -7,9 +7,9 @@ from io import StringIO
 from pathlib import Path
 
 import guide
-import nbformat
 import pytest
 import torch
+from cells import PATHS, read
 
 import companion
 from companion.pretrained import smollm2
@@ -19,10 +19,7 @@ TEXT = guide.GUIDE.read_text("utf-8")
 QUIZZES = guide.GUIDE.with_name("quizzes.md").read_text("utf-8")
 PROJECTS = guide.GUIDE.with_name("projects.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
-NOTEBOOKS = {
-    path.stem: nbformat.read(path, as_version=4).cells
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
-}
+CELLS = {path.stem: read(path).cells for path in PATHS}
 
 
 def test_the_mistakes_are_in_the_words_of_today_s_checks():
@@ -37,18 +34,18 @@ def test_a_piece_must_fit_one_mistake():
 
 def section(stem: str) -> str:
     """What the guide says of a chapter, under the notebook's own title."""
-    title = NOTEBOOKS[stem][0].source.splitlines()[0]
+    title = CELLS[stem][0].source.splitlines()[0]
     (found,) = re.findall(rf"^#{title}\n(.*?)^## ", TEXT, re.S | re.M)
     return found
 
 
 def exercises(stem: str) -> list[str]:
-    sources = [cell.source for cell in NOTEBOOKS[stem] if cell.cell_type == "code"]
+    sources = [cell.source for cell in CELLS[stem] if cell.cell_type == "code"]
     return re.findall(r"^checks\.(\w+)\(my_", "\n".join(sources), re.M)
 
 
 def test_a_chapter_has_one_name():
-    titles = {s: cells[0].source.splitlines()[0] for s, cells in NOTEBOOKS.items()}
+    titles = {s: cells[0].source.splitlines()[0] for s, cells in CELLS.items()}
     for stem, title in titles.items():
         wanted = title.partition(" · ")[2].lower()
         found = re.findall(
@@ -58,14 +55,14 @@ def test_a_chapter_has_one_name():
 
 
 def test_every_chapter_has_its_row_and_its_numbers():
-    for stem in NOTEBOOKS:
+    for stem in CELLS:
         row = rf"^\| {stem[:2]} \| \[.+\]\(\.\./notebooks/{stem}\.ipynb\) "
         numbers = r"\| [\d, ]*\| \d+, \d+ \| \d+ \| \d+( to \d+)? s \|$"
         assert len(re.findall(row + numbers, TEXT, re.M)) == 1, stem
 
 
 def test_every_exercise_is_there_with_its_mistakes_and_its_outcome():
-    for stem in NOTEBOOKS:
+    for stem in CELLS:
         told, wanted = section(stem), exercises(stem)
         assert wanted and re.findall(r"^- `(\w+)`: \"", told, re.M) == wanted, stem
         (line,) = re.findall(r"^Assessed by: (.*?)\n\n", told, re.S | re.M)
@@ -77,7 +74,7 @@ def test_every_exercise_is_there_with_its_mistakes_and_its_outcome():
 
 
 def test_every_chapter_has_two_questions_with_an_answer():
-    for stem in NOTEBOOKS:
+    for stem in CELLS:
         told = section(stem)
         (asked,) = re.findall(r"^Discuss:\n\n(.*?)^What goes", told, re.S | re.M)
         questions = re.split(r"^\d\. ", asked.strip(), flags=re.M)[1:]
@@ -97,7 +94,7 @@ def named_parts() -> list[tuple[str, str]]:
 def test_the_parts_that_are_recommended_exist():
     assert named_parts()
     for stem, heading in named_parts():
-        prose = "\n".join(cell.source for cell in NOTEBOOKS[stem])
+        prose = "\n".join(cell.source for cell in CELLS[stem])
         assert re.search(rf"^##+ {re.escape(heading)}$", prose, re.M), (stem, heading)
 
 
@@ -120,9 +117,9 @@ def test_the_programs_print_their_answers(text, n):
 
 def test_every_chapter_has_a_quiz_of_five_questions_with_answers():
     asked = re.split(r"^#(?=# \d\d · )", QUIZZES, flags=re.M)[1:]
-    titles = [cells[0].source.splitlines()[0] for cells in NOTEBOOKS.values()]
+    titles = [cells[0].source.splitlines()[0] for cells in CELLS.values()]
     assert [quiz.splitlines()[0] for quiz in asked] == titles
-    for quiz, stem in zip(asked, NOTEBOOKS, strict=True):
+    for quiz, stem in zip(asked, CELLS, strict=True):
         parts = quiz.split(f"<details><summary>Answers to {stem[:2]}</summary>\n\n")
         for part in parts:
             assert re.findall(r"^(\d)\. ", part, re.M) == [*"12345"], stem
@@ -150,7 +147,11 @@ def test_the_project_in_the_middle_runs_as_printed(tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     program = "".join(blocks(projects()[0], "python"))
     every = "dict.fromkeys(paragraphs))"
-    shorter = {"n_steps = 400": "n_steps = 2", every: f"{every}[:6000]"}
+    shorter = {
+        "n_steps = 400": "n_steps = 2",
+        "warmup=10": "warmup=1",
+        every: f"{every}[:6000]",
+    }
     for long, short in shorter.items():
         assert program.count(long) == 1
         program = program.replace(long, short)

@@ -4,13 +4,12 @@ import re
 import sys
 from pathlib import Path
 
-import nbformat
+from cells import PATHS, prose
 
 import companion
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "letters.md").read_text("utf-8")
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LINK = "[Letters and names](../docs/letters.md)"
 
 
@@ -19,11 +18,6 @@ def rows(heading: str) -> list[list[str]]:
     (part,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
     table = [line for line in part.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[1:]]
-
-
-def prose(path: Path) -> str:
-    cells = nbformat.read(path, as_version=4).cells
-    return "\n\n".join(c.source for c in cells if c.cell_type == "markdown")
 
 
 def test_the_axes_are_those_of_the_package():
@@ -42,7 +36,7 @@ def test_each_letter_and_name_has_one_meaning():
 def test_each_is_in_the_chapter_that_introduces_it():
     words = {"`my_…`, `My…`": "my_", "`companion.Place`": ".place("}
     for name, *_, chapter in rows("Names") + rows("Sizes"):
-        (path,) = [path for path in NOTEBOOKS if path.name.startswith(chapter)]
+        (path,) = [path for path in PATHS if path.name.startswith(chapter)]
         text = path.read_text("utf-8")
         assert words.get(name, name.strip("`$")).lower() in text.lower(), (
             name,
@@ -57,11 +51,11 @@ def test_the_other_names_of_the_package_exist():
 
 def test_a_chapter_links_to_pages_that_exist():
     linked = 0
-    for path in NOTEBOOKS:
+    for path in PATHS:
         for target in re.findall(r"\]\((\.\./[^)#]+)", prose(path)):
             assert (path.parent / target).is_file(), (path.stem, target)
         linked += LINK in prose(path)
-    assert linked >= 3 and LINK in prose(NOTEBOOKS[0])
+    assert linked >= 3 and LINK in prose(PATHS[0])
 
 
 def test_the_site_finds_the_page_from_a_chapter(monkeypatch):
@@ -69,7 +63,7 @@ def test_the_site_finds_the_page_from_a_chapter(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "docs"), *sys.path])
     from chapters import prepared
 
-    text = NOTEBOOKS[0].read_text("utf-8")
+    text = PATHS[0].read_text("utf-8")
     for suffix in (".md", ".html"):
         shown = "".join(cell.source for cell in prepared(text, suffix).cells)
         assert f"[Letters and names](../letters{suffix})" in shown

@@ -3,16 +3,15 @@
 import ast
 import importlib.util
 import re
-from pathlib import Path
 
 import nbformat
 import pytest
+from cells import PATHS, read, tags
 from execute import failing, is_silenced
 from nbformat.v4 import new_code_cell, new_notebook
 from plain import grown, splatted, unlike
 
-PATHS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
-NOTEBOOKS = {path.stem: nbformat.read(path, as_version=4) for path in PATHS}
+NOTEBOOKS = {path.stem: read(path) for path in PATHS}
 IGNORED = {"nbval-ignore-output", "nbval-skip"}
 
 
@@ -26,10 +25,6 @@ PROSE = {
     for stem, notebook in NOTEBOOKS.items()
 }
 ALL_CODE = [(stem, cell) for stem, found in CODE.items() for cell in found]
-
-
-def tags(cell) -> set[str]:
-    return {*cell.metadata.get("tags", [])}
 
 
 def without_magic(cell) -> str:

@@ -14,7 +14,7 @@ from common import random, random_tokens, seeded
 import companion as c
 from companion.decoding.sampling import prefill
 from companion.decoding.speculation import accept
-from companion.training.reward import answer_logits
+from companion.training.reward import answer_logits, chosen, kl_divergence
 
 CONFIG = c.GPTConfig(d_vocab=11, context_length=8, d_model=8, n_heads=2, n_layers=2)
 GPT = c.GPT(CONFIG, seeded())
@@ -58,6 +58,7 @@ def heads(function) -> list:
         (lambda: function(x.double(), x, x), "queries are torch.float64 and keys"),
         (lambda: function(x, x, x, mask), "mask (4, 5) does not fit 5 queries"),
         (lambda: function(x, x, x, mask.long()), "must be bool, True = may attend"),
+        (lambda: function(x, x, x, torch.ones(2, 5, 5) > 0), "has three axes"),
     ]
 
 
@@ -133,15 +134,42 @@ BAD = {
         lambda mask: LAYER(HEADS[:, 0], mask=mask),
         ("causal", "'causal'; it must be bool, True = may attend"),
         (torch.ones(5, 5).int(), "must be bool, True = may attend"),
+        (torch.ones(2, 5, 5) > 0, "mask (2, 5, 5) has three axes"),
     ),
-    "alibi": [(lambda: c.alibi(2, 5, 4), "5 queries need as many keys, there are 4")],
-    "sinusoidal": [(lambda: c.sinusoidal(4, 3), "3 features")],
+    "alibi": [
+        (lambda: c.alibi(2, 5, 4), "5 queries need as many keys, there are 4"),
+        (lambda: c.alibi(2, -1, 4), WHOLE),
+        (lambda: c.alibi(0, 4, 4), WHOLE),
+    ],
+    "sinusoidal": [
+        (lambda: c.sinusoidal(4, 3), "3 features"),
+        (lambda: c.sinusoidal(2.5, 4), "n_positions is 2.5"),
+    ],
     "rotary": [
         (lambda: c.rotary(INTEGERS, 3), "3 features"),
-        (lambda: c.rotary(INTEGERS, 4, 0), ABOVE),
+        *refusing(
+            lambda base: c.rotary(INTEGERS, 4, base),
+            (0, "base is 0; it must be 1 or more, and finite"),
+            (0.5, "base is 0.5; it must be 1 or more"),
+            (math.inf, "base is inf; it must be 1 or more, and finite"),
+        ),
     ],
-    "rotate": [(lambda: c.rotate(HEADS[..., :3], torch.arange(5)), "3 features")],
+    "rotate": [
+        (lambda: c.rotate(HEADS[..., :3], torch.arange(5)), "3 features"),
+        (lambda: c.rotate(HEADS.long(), torch.arange(5)), "must be floats (... t d)"),
+        (lambda: c.apply_rotary(INTEGERS[None], c.rotary(INTEGERS, 4)), "floats"),
+        *refusing(
+            lambda x: c.rotate(HEADS, x),
+            (torch.tensor([1]), "positions (1,) don't fit x"),
+            (torch.arange(4), "positions (4,) don't fit x"),
+            (torch.zeros(3, 5), "positions (3, 5) don't fit x"),
+            (torch.zeros(2, 3, 5), "positions (2, 3, 5) don't fit x"),
+            (torch.tensor(1), "positions () don't fit x"),
+        ),
+        (lambda: c.rotate(HEADS[0], torch.zeros(3, 5)), "for x (b h t d), with t = 5"),
+    ],
     "relative_buckets": [
+        (lambda: c.relative_buckets(INTEGERS + 0.5), "distances is torch.float32"),
         (lambda: c.relative_buckets(INTEGERS, 1), "2 or more"),
         (lambda: c.relative_buckets(INTEGERS, 32, 16), "17 or more"),
         (lambda: c.relative_buckets(INTEGERS, 2, causal=False), "4 or more"),
@@ -151,6 +179,11 @@ BAD = {
         (lambda: cached(c.ConcatenatingCache()).reorder(torch.tensor([-1])), "[-1]"),
         (lambda: cached(c.PreallocatedCache(4)).reorder(torch.tensor([2])), "[2]"),
         (lambda: cached(c.PreallocatedCache(4)).reorder(torch.ones(2)), "integers (b)"),
+        *[
+            (lambda empty=empty: empty.reorder(torch.tensor([7, -3])), "the 0 streams")
+            for empty in (c.ConcatenatingCache(), c.Int8Cache(4), c.SinkCache(4, 1))
+        ],
+        (lambda: c.RaggedCache(4, 2).reorder(torch.tensor([-1, 0])), "the 2 streams"),
     ],
     "PreallocatedCache": [
         (lambda: c.PreallocatedCache(0), WHOLE),
@@ -198,7 +231,18 @@ BAD = {
         (lambda: c.GPTConfig(n_kv_heads=True), WHOLE),
         (lambda: c.GPTConfig(positions="rope"), "not in ['learned'"),
         (lambda: c.GPTConfig(dropout=-0.1), "at most 1"),
-        (lambda: c.GPT(c.GPTConfig(positions="rotary", rotary_base=0)), ABOVE),
+        *refusing(
+            lambda base: c.GPTConfig(rotary_base=base),
+            (0, "rotary_base is 0; it must be 1 or more, and finite"),
+            (-5, "rotary_base is -5"),
+            (0.5, "rotary_base is 0.5"),
+            (math.inf, "rotary_base is inf"),
+        ),
+        *[
+            (lambda name=name, x=x: c.GPTConfig(**{name: x}), f"{name} is {x!r}; it")
+            for name, default in vars(CONFIG).items() if isinstance(default, bool)
+            for x in ("False", 0, None)
+        ],
     ],
     "cross": [
         (lambda: PAIR.decoder(TOKENS), "0 blocks, and 2 of this model's read one"),
@@ -221,7 +265,24 @@ BAD = {
         *refusing(
             lambda mask: GPT(TOKENS, mask=mask),
             (torch.ones(5, 4) > 0, "mask (5, 4) does not fit 5 queries and 5 keys"),
+            (torch.ones(2, 5, 5) > 0, "mask (2, 5, 5) has three axes, the first of"),
+            (torch.ones(2, 1, 5) > 0, "say (b 1 t s) or (1 h t s)"),
             ("padding", "must be bool, True = may attend"),
+        ),
+        *refusing(
+            lambda last: GPT(TOKENS, last=last),
+            (5, "last runs from 5 to 5; 5 tokens stand at 0 to 4, and from the end"),
+            (-6, "last is -6; it must be -5 or more, a whole number"),
+            (True, "last is True"),
+            (1.0, "last is 1.0"),
+            ([0, 1], "last is [0, 1]"),
+            (torch.tensor([0, 5]), "last runs from 0 to 5; 5 tokens stand at 0 to 4"),
+            (torch.tensor([0, -6]), "last runs from -6 to 0; 5 tokens stand at 0 to 4"),
+            (torch.tensor([[0, 1], [2, 7]]), "last runs from 0 to 7"),
+        ),
+        (
+            lambda: GPT(TOKENS[:, :2], cached(c.PreallocatedCache(8)), last=4),
+            "last runs from 4 to 4; 2 tokens stand at 0 to 1",
         ),
         (lambda: PAIR.encoder(TOKENS, c.PreallocatedCache(8)), "takes no cache"),
         (lambda: GPT.new_cache(0), WHOLE),
@@ -248,24 +309,54 @@ BAD = {
     "schedules": [
         (lambda: c.warmup_cosine(-1, warmup=1, total=9), WHOLE),
         (lambda: c.warmup_linear(1, warmup=-1, total=9), WHOLE),
+        (lambda: c.warmup_linear(1, warmup=20, total=10), "warmup (20) is longer than"),
+        (lambda: c.warmup_cosine(0, warmup=10, total=9), "than total (9)"),
         (lambda: c.noam(0, d_model=8), WHOLE),
     ],
     "AdamW": refusing(
         lambda settings: c.AdamW(WEIGHTS, **settings),
         ({"lr": -1e-3}, "lr is -0.001; it must be 0 or more"),
         ({"weight_decay": math.nan}, "weight_decay is nan"),
+        ({"lr": math.inf}, "lr is inf; it must be 0 or more, and finite"),
+        ({"weight_decay": math.inf}, "weight_decay is inf"),
         ({"eps": -1}, "eps is -1"),
+        ({"eps": 0}, "eps is 0"),
+        ({"eps": 1e-50}, "eps is 1e-50"),  # which is 0 in float32
+        ({"eps": math.inf}, "eps is inf"),
         ({"betas": (0.9, 1)}, "each must be 0 or more, below 1"),
     ),
     "Muon": [
         (lambda: c.Muon(WEIGHTS, lr=-1), "lr is -1; it must be 0 or more"),
+        *refusing(
+            lambda momentum: c.Muon(WEIGHTS, momentum=momentum),
+            (1.5, "momentum is 1.5; it must be below 1"),
+            (1.0, "momentum is 1.0; it must be below 1"),
+            (-1.0, "momentum is -1.0; it must be 0 or more"),
+            (math.nan, "momentum is nan"),
+        ),
+        (lambda: c.muon(GPT, momentum=1), "momentum is 1; it must be below 1"),
+        (lambda: c.Muon([{"params": WEIGHTS, "momentum": 2}]), "momentum is 2"),
+        (lambda: c.Muon([{"params": WEIGHTS, "muon": "False"}]), "muon is 'False'"),
+        (lambda: c.orthogonalize(torch.ones(3, 3), 0), WHOLE),
         (lambda: c.Muon([torch.nn.Parameter(torch.ones(3))]), "takes matrices, not"),
         (lambda: c.muon(torch.nn.Linear(2, 2)), "no blocks; use AdamW"),
         (lambda: c.orthogonalize(torch.ones(3)), "floats"),
     ],
     "next_token_loss": [
         (lambda: c.next_token_loss(LOGITS, ONE), "(5,)"),
+        (
+            lambda: c.next_token_loss(LOGITS, torch.tensor([-100, 11])),
+            "targets run from 11 to 11; the vocabulary is 0 to 10",
+        ),
+        (
+            lambda: c.next_token_loss(LOGITS, torch.tensor([3, -1]), smoothing=0.1),
+            "targets run from -1 to 3; the vocabulary is 0 to 10",
+        ),
         (lambda: c.next_token_loss(LOGITS[:0], ONE[:0]), "none of the 0 targets"),
+        *[
+            (lambda x=x: c.next_token_loss(GPT(TOKENS), TOKENS, x), f"smoothing is {x}")
+            for x in (-0.5, 1.5, math.nan)
+        ],
         (
             lambda: c.next_token_loss(GPT(TOKENS), NO_TARGETS),
             "none of the 10 targets counts, so their loss has no mean: all are -100",
@@ -292,6 +383,28 @@ BAD = {
             lambda: accept(ONE[:2], LOGITS.softmax(-1), LOGITS.softmax(-1)),
             "for 2 drafted tokens: they must be 2 and 3",
         ),
+        *refusing(
+            lambda token: accept(torch.tensor([token]), LOGITS[:1], LOGITS),
+            (11, "draft_tokens run from 11 to 11; the vocabulary is 0 to 10"),
+            (-1, "draft_tokens run from -1 to -1"),
+        ),
+        (
+            lambda: accept(ONE[:1] * 0, 1 - torch.eye(11)[:1], LOGITS.softmax(-1)),
+            "token 0 was drafted in row 0, whose draft_probabilities give it 0",
+        ),
+    ],
+    "chosen": [
+        (lambda: chosen(LOGITS, INTEGERS), "logits (2, 11) for tokens (3,)"),
+        (lambda: chosen(LOGITS, INTEGERS[:1]), "logits (2, 11) for tokens (1,)"),
+        (lambda: chosen(LOGITS, torch.ones(2)), "it must be integers"),
+        *refusing(
+            lambda token: chosen(LOGITS, torch.tensor([0, token])),
+            (11, "tokens run from 0 to 11; the vocabulary is 0 to 10"),
+            (-1, "tokens run from -1 to 0"),
+        ),
+    ],
+    "kl_divergence": [
+        (lambda: kl_divergence(LOGITS, LOGITS[:1]), "(2, 11) and reference (1, 11)"),
     ],
     "evaluate": [
         (lambda: c.evaluate(GPT, LONG[:1]), "2 or more"),
@@ -343,6 +456,10 @@ BAD = {
     "speculate": [
         *decoding(lambda prompt, n: [*c.speculate(GPT, prompt, n, c.PromptLookup(11))]),
         (lambda: c.PromptLookup(11, n_guesses=0), WHOLE),
+        (
+            lambda: c.PromptLookup(7, n_same=1)(torch.tensor([2, 9, 2])),
+            "tokens run from 2 to 9; the vocabulary is 0 to 6",
+        ),
         *refusing(
             lambda end: next(c.speculate(GPT, ONE, 2, c.PromptLookup(11), end=end)),
             ("x", "end is 'x'; it must be 0 or more, a whole number"),

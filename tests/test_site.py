@@ -48,3 +48,9 @@ def test_the_first_page_has_the_whole_ladder():
     page = found["index.md"].decode()
     (alt,) = re.findall(r"^!\[(.+)\]\(pictures/ladder\.png\)$", page, re.M)
     assert "a counter beside it" in alt and found["pictures/ladder.png"][1:4] == b"PNG"
+
+
+def test_links_of_a_page_lead_from_where_it_lies_on_the_site():
+    text = "[00](../notebooks/00.ipynb), [teaching](docs/teaching.md), [x](x.md)"
+    expected = "[00](notebooks/00.ipynb), [teaching](teaching.md), [x](x.md)"
+    assert assemble.relinked(text) == expected

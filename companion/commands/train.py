@@ -48,7 +48,8 @@ def main(arguments: list[str] | None = None) -> None:
     name = options.recipe
     recipe = RECIPES[name]
     if options.steps is not None:
-        recipe = replace(recipe, n_steps=options.steps)
+        warmup = min(recipe.warmup, options.steps)
+        recipe = replace(recipe, n_steps=options.steps, warmup=warmup)
         name = f"{name}-{options.steps}"
     path = options.checkpoint or CACHE / f"{name}.safetensors"
 

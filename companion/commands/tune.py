@@ -19,6 +19,7 @@ from ..device import bfloat16_is_faster
 from ..files import check_writable
 from ..inputs import check_between, check_whole
 from ..interrupts import deferred_interrupts
+from ..model.blocks import is_plain_linear
 from ..model.gpt import GPT, evaluating
 from ..pretrained.adapter_files import fingerprint, save_adapter
 from ..pretrained.lora import adapters, add_adapters
@@ -80,6 +81,17 @@ class AtPlaces(nn.Module):
 
     def forward(self, tokens: Tensor, places: Tensor) -> Tensor:
         return self.model(tokens, last=places)
+
+
+def halve_frozen(model: GPT) -> None:
+    """Rounds a model's frozen layers to bfloat16, once for all.
+
+    In half precision each use rounds them anyway, and the way back would keep every
+    copy. A matrix that is the embedding, too, stays: its rows are never rounded.
+    """
+    for part in model.modules():
+        if is_plain_linear(part) and part.weight is not model.embedding.weight:
+            part.bfloat16()
 
 
 class Judgement(NamedTuple):
@@ -144,6 +156,9 @@ class Tuning(Resumable):
         add_adapters(
             model, rank=options.rank, alpha=2 * options.rank, generator=generator
         )
+        self.is_half = bfloat16_is_faster(device)
+        if self.is_half:
+            halve_frozen(model)
         self.model = model.to(device)
         # A checkpoint holds these and not the frozen weights.
         learning = nn.ParameterList()
@@ -154,7 +169,7 @@ class Tuning(Resumable):
             torch.optim.AdamW(learning.parameters(), lr=options.rate, weight_decay=0),
             generator,
             n_steps=n_steps,
-            factor=partial(warmup_linear, warmup=WARMUP, total=n_steps),
+            factor=partial(warmup_linear, warmup=min(WARMUP, n_steps), total=n_steps),
             path=path,
             settings={"tune": settings},
         )
@@ -184,7 +199,7 @@ class Tuning(Resumable):
 
     def judged(self) -> Judgement:
         """Judges the model, as it is now, by what was held out."""
-        with half_precision(self.device, bfloat16_is_faster(self.device)):
+        with half_precision(self.device, self.is_half):
             return judge(self.model, self.held_out, self.options.batch, self.device)
 
     def finish(self, interrupted: Callable[[], bool]) -> None:
@@ -202,7 +217,7 @@ class Tuning(Resumable):
                 seconds = (times[3] - times[0]) / 3
                 self.say_time(seconds * (self.n_steps - self.step))
 
-        with half_precision(self.device, bfloat16_is_faster(self.device)):
+        with half_precision(self.device, self.is_half):
             self.train(
                 AtPlaces(self.model),
                 self.batches(),
@@ -230,7 +245,8 @@ def say_examples(
     tuning: Tuning, tokenizer: PublishedTokenizer, held_out: list[HeldOut]
 ) -> None:
     """Shows what the model answers to the first questions that were held out."""
-    with evaluating(tuning.model):
+    is_half = half_precision(tuning.device, tuning.is_half)
+    with evaluating(tuning.model), is_half:
         for line, answers in held_out[:3]:
             place = 2 * min(answers)
             prompt = torch.tensor(tokenizer.chat(line.messages[: place + 1]))

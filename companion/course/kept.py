@@ -12,6 +12,7 @@ import dis
 import itertools
 import linecache
 import os
+import secrets
 import shutil
 import sys
 import time
@@ -38,7 +39,8 @@ from torch import nn
 '''
 HEADING = "# ======== chapter "  # and the number
 COURSE = Path(__file__).with_name("my_gpt.txt")  # what the chapters' own cells say
-Sections = dict[int, str]  # by chapter; what stands above all headings is 0
+TOP = 0  # where, among the chapters, what stands above all headings is kept
+Sections = dict[int, str]  # by chapter, or at TOP
 numbers = itertools.count(1)
 
 
@@ -74,9 +76,9 @@ class Machine:
         self.chapter = chapter
         self.path = path
         self.section = ""  # what was kept since the chapter began
-        course = before(chapter, read_sections(COURSE))
+        course = earlier(chapter, read_sections(COURSE))
         try:
-            mine = before(chapter, read_sections(path))
+            mine = earlier(chapter, read_sections(path))
             self.sections = course | mine
             module = run(self.sections)
             check(module, max(self.sections))
@@ -97,14 +99,14 @@ class Machine:
         Returns what the machine defines, by name. A cell that fails changes nothing. If
         the file can't be written, it says so, and the machine is this notebook's alone.
         """
-        before_it = self.section
-        section = merged(before_it, cell)
+        before = self.section
+        section = merged(before, cell)
         module = run(self.sections | {self.chapter: section})
         self.section = section
         sys.modules["my_gpt"] = module
         try:
             with alone(self.path):
-                self.write(cell, before_it)
+                self.write(cell, before)
         except OSError as error:
             print(f"{self.path.name} can't be written ({error}): kept here alone")
         return {
@@ -113,33 +115,38 @@ class Machine:
             if not name.startswith("__") and not isinstance(thing, ModuleType)
         }
 
-    def write(self, cell: str, before_it: str) -> None:
-        """Puts a cell into the file. Where other text than `before_it` gives way, the
-        file is copied.
+    def write(self, cell: str, before: str) -> None:
+        """Puts a cell into the file.
+
+        The file is copied where it can't be read, and where other text than `before`,
+        the chapter's own until now, gives way.
         """
-        lost = False
+        is_read = True
         try:
             written = read_sections(self.path)
         except ValueError:  # it's no text, or a heading has no number
             written = {}
-            lost = True
-        old = written.get(self.chapter, "")
-        try:
-            section = merged(old, cell)
-            known = [*statements(before_it), *statements(section)]
-            lost = lost or any(
-                text not in [said for _, said in known] for _, text in statements(old)
-            )
-        except SyntaxError:  # a reader has left it half written
-            section = self.section
-            lost = True
-
-        if lost:
+            is_read = False
+        section, lost = self.put_into(written.get(self.chapter, ""), cell, before)
+        if lost or not is_read:
             copy = unused(self.path)
             shutil.copyfile(self.path, copy)
             print(f"{self.path.name} has changed here; what it said is in {copy.name}")
         text = as_text(self.sections | written | {self.chapter: section})
         write_atomically(self.path, text.encode())
+
+    def put_into(self, old: str, cell: str, before: str) -> tuple[str, bool]:
+        """Returns the file's `old` section with a cell in it, and whether text is lost.
+
+        What `before` says isn't lost, nor what is still there.
+        """
+        try:
+            section = merged(old, cell)
+            known = [*statements(before), *statements(section)]
+            texts = [text for _, text in known]
+            return section, any(text not in texts for _, text in statements(old))
+        except SyntaxError:  # a reader has left it half written
+            return self.section, True
 
 
 def my_path() -> Path:
@@ -153,9 +160,9 @@ def read_sections(path: Path) -> Sections:
     Raises ValueError for a file that is no text, or has a heading without a number.
     """
     if not path.exists():
-        return {0: HEAD}
+        return {TOP: HEAD}
     head, *parts = path.read_text("utf-8").split(HEADING)
-    sections = {0: head}
+    sections = {TOP: head}
     for part in parts:
         number, _, body = part.partition("\n")
         if not number.strip().isdigit():
@@ -166,13 +173,13 @@ def read_sections(path: Path) -> Sections:
 
 def as_text(sections: Sections) -> str:
     """Returns the whole file, its chapters in order."""
-    text = sections[0].rstrip("\n") + "\n"
+    text = sections[TOP].rstrip("\n") + "\n"
     for chapter, body in sorted(sections.items())[1:]:
         text += f"\n\n{HEADING}{chapter:02}\n\n\n{body}\n"
     return text
 
 
-def before(chapter: int, sections: Sections) -> Sections:
+def earlier(chapter: int, sections: Sections) -> Sections:
     """Returns the head and the sections of earlier chapters."""
     return {n: text for n, text in sections.items() if n < chapter}
 
@@ -289,19 +296,49 @@ def unused(path: Path) -> Path:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Within, no other kernel writes the file. One that died is waited for 5 s."""
+    """Within, no other kernel writes the file."""
     lock = path.with_name(f"{path.name}.lock")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    for _ in range(100):
-        try:
-            lock.touch(exist_ok=False)
-            break
-        except FileExistsError:
-            time.sleep(0.05)
+    mine = secrets.token_hex(8)
+    take(lock, mine)
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)
+        if holder(lock) == mine:
+            lock.unlink(missing_ok=True)
+
+
+def take(lock: Path, mine: str) -> None:
+    """Waits until nobody holds a lock, and takes it by the word `mine`.
+
+    A lock that says the same for 5 s is that of a kernel that died, and is taken over.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    seen = None
+    n_same = 0
+    while True:
+        try:
+            with lock.open("x") as file:
+                file.write(mine)
+            return
+        except FileExistsError:
+            pass
+
+        said = holder(lock)
+        n_same = n_same + 1 if said == seen else 0
+        seen = said
+        if n_same == 100:
+            lock.write_text(mine)
+        time.sleep(0.05)
+        if n_same == 100 and holder(lock) == mine:  # nobody else took it over
+            return
+
+
+def holder(lock: Path) -> str | None:
+    """Returns the word by which a lock is held; None if it isn't."""
+    try:
+        return lock.read_text()
+    except FileNotFoundError:
+        return None
 
 
 def config_after(chapter: int) -> GPTConfig:

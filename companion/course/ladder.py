@@ -24,7 +24,7 @@ from ..model.gpt import evaluating
 from ..text.shakespeare import batches, tiny_shakespeare
 from ..text.tokenizers import BPETokenizer, CharTokenizer
 from ..training.loop import next_token_loss, train
-from ..training.optimizers import AdamW, warmup_linear
+from ..training.optimizers import AdamW, scale_rates, warmup_linear
 from .plots import COLORS, finish
 from .recipes import shakespeare_tokens
 
@@ -61,8 +61,9 @@ def rung(
 
     `model` maps tokens (b t) to logits (b t v). The loss is in nats a character, over
     the whole validation text. `optimizer` is by default AdamW at 0.003; its rates rise
-    for 10 steps and fall evenly to 0. `generator` draws the batches. With a `tokenizer`
-    of byte pairs the windows hold 64 of its tokens. One line tells how far it is.
+    for 10 steps, or for all of fewer, and fall evenly to 0. `generator` draws the
+    batches. With a `tokenizer` of byte pairs the windows hold 64 of its tokens. One
+    line tells how far it is.
     """
     check_whole(n_steps=n_steps)
     training, _ = parts_of(tokenizer)
@@ -70,9 +71,8 @@ def rung(
     rates = [group["lr"] for group in optimizer.param_groups]
 
     def set_rates(step: int) -> None:
-        factor = warmup_linear(step, warmup=10, total=n_steps)
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = factor * rate
+        factor = warmup_linear(step, warmup=min(10, n_steps), total=n_steps)
+        scale_rates(optimizer, rates, factor)
 
     # Its first words are its last: strict nbval sees the first, and stores the last.
     words = f"{n_steps} steps of {BATCH_SIZE} windows of {CONTEXT_LENGTH} tokens"
@@ -209,7 +209,7 @@ def draw(rungs: dict[str, float], title: str, says: str) -> None:
         for name in losses
     ]
 
-    figure, axis = plt.subplots(figsize=(11, 1.4 + 0.4 * len(losses)))
+    _, axis = plt.subplots(figsize=(11, 1.4 + 0.4 * len(losses)))
     colors = [COLORS[0] if name in rungs else "0.78" for name in losses]
     bars = axis.barh(range(len(losses)), losses.values(), 0.72, color=colors)
     axis.bar_label(bars, fmt="%.2f", padding=8)
@@ -222,15 +222,8 @@ def draw(rungs: dict[str, float], title: str, says: str) -> None:
     axis.set_xlim(0, 1.1 * max(losses.values()))
     axis.grid(axis="y", visible=False)
 
-    line = says.replace("\n", "↵ ")
-    figure.supxlabel(line, family="monospace", fontsize=12, parse_math=False)
-    numbers = ", ".join(f"{name} {losses[name]:.3f}" for name in rungs)
-    finish(
-        title,
-        "validation loss (nats a character)",
-        alt=f"The ladder: a bar for each of {len(losses)} rungs. The rungs of this"
-        f" chapter: {numbers}. It writes: {line}",
-    )
+    marks = f"a bar for each of {len(losses)} rungs"
+    finish_ladder(title, "validation loss (nats a character)", marks, rungs, says)
 
 
 def compare(rungs: dict[str, float], title: str, says: str) -> None:
@@ -246,7 +239,7 @@ def compare(rungs: dict[str, float], title: str, says: str) -> None:
     own = [rungs[first], *known.get(first, {}).get("nats", [])]
     width = max(own) - min(own)
 
-    figure, axis = plt.subplots(figsize=(11, 1.8 + 0.5 * len(others)))
+    _, axis = plt.subplots(figsize=(11, 1.8 + 0.5 * len(others)))
     axis.axvspan(-width, width, color="0.9", zorder=0)
     axis.axvline(0, color="black", lw=1)
     for i, name in enumerate(others):
@@ -257,12 +250,23 @@ def compare(rungs: dict[str, float], title: str, says: str) -> None:
     axis.set_yticks(range(len(others)), others)
     axis.set_ylim(len(others) - 0.5, -0.5)
 
+    label = f"nats a character gained over “{first}” of the same seed (right is better)"
+    finish_ladder(title, label, f"points for {len(others)} rungs", rungs, says)
+
+
+def finish_ladder(
+    title: str, label: str, marks: str, rungs: dict[str, float], says: str
+) -> None:
+    """Writes beside a drawing what all of it is, as text too: `marks` is what one sees.
+
+    `says`, what a model writes, stands below.
+    """
     line = says.replace("\n", "↵ ")
-    figure.supxlabel(line, family="monospace", fontsize=12, parse_math=False)
+    plt.gcf().supxlabel(line, family="monospace", fontsize=12, parse_math=False)
     numbers = ", ".join(f"{name} {loss:.3f}" for name, loss in rungs.items())
     finish(
         title,
-        f"nats a character gained over “{first}” of the same seed (right is better)",
-        alt=f"The ladder: points for {len(others)} rungs. The rungs of this chapter:"
-        f" {numbers}. It writes: {line}",
+        label,
+        alt=f"The ladder: {marks}. The rungs of this chapter: {numbers}. It writes:"
+        f" {line}",
     )

@@ -146,22 +146,17 @@ def visible(text: str) -> str:
 
 
 def plot_attention(
-    weights: Tensor,
-    tokens: Sequence[str],
-    title: str,
-    axis: Axes | None = None,
-    scale: bool = True,
+    weights: Tensor, tokens: Sequence[str], title: str, axis: Axes | None = None
 ) -> None:
     """Draws one head's weights (t s): rows attend, columns are attended to.
 
-    `scale` draws the bar that says which colour is which weight. Tokens are shown
-    letter by letter, also where matplotlib would read a formula between dollar signs.
+    Tokens are shown letter by letter, also where matplotlib would read a formula
+    between dollar signs.
     """
     if axis is None:
         axis = plt.gca()
     image = axis.imshow(weights.detach().cpu(), vmin=0, vmax=1)
-    if scale:
-        axis.figure.colorbar(image, ax=axis, label="weight", shrink=0.8)
+    axis.figure.colorbar(image, ax=axis, label="weight", shrink=0.8)
 
     labels = [visible(token) for token in tokens]
     for set_ticks in (axis.set_xticks, axis.set_yticks):

@@ -57,6 +57,12 @@ class Recipe:
             generator=generator,
         )
 
+    def factor(self, step: int) -> float:
+        """Returns the part of the highest learning rate that a step has."""
+        return self.schedule(
+            step, warmup=self.warmup, total=self.n_steps, floor=self.floor
+        )
+
     def settings(self, seed: int) -> dict:
         """Returns what a checkpoint holds of a run by this recipe, as JSON has it.
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -49,27 +48,22 @@ class Run(Resumable):
             settings["recipe"] = recipe.settings(seed)
 
         generator = torch.Generator().manual_seed(seed)
-        self.model = GPT(recipe.config, generator).to(process.device)
+        model = GPT(recipe.config, generator).to(process.device)
         if self.sharded:
-            shard(self.model, process.world)
-        optimizer = recipe.optimizer(self.model)
-        check_trainable(self.model, optimizer)
-        factor = partial(
-            recipe.schedule,
-            warmup=recipe.warmup,
-            total=recipe.n_steps,
-            floor=recipe.floor,
-        )
+            shard(model, process.world)
+        optimizer = recipe.optimizer(model)
+        check_trainable(model, optimizer)
         super().__init__(
-            self.model,
+            model,
             optimizer,
             generator,
             n_steps=recipe.n_steps,
-            factor=factor,
+            factor=recipe.factor,
             path=path,
             settings=settings,
             writes=process.rank == 0,
         )
+        self.model = model
 
     def batches(self) -> Iterator[tuple[Tensor, ...]]:
         """Gives this process's part, inputs and targets, of each batch that is left.
@@ -83,8 +77,7 @@ class Run(Resumable):
         steps_left = self.recipe.n_steps - self.step
         batches = self.recipe.batches(steps_left, self.generator)
         for step, (inputs, targets) in enumerate(batches, self.step):
-            # Of whole numbers, Python's hash is the same in every process.
-            torch.manual_seed(hash((self.seed, step, rank)))
+            torch.manual_seed(seed_of(self.seed, step, rank))
             yield inputs[rank::world].to(device), targets[rank::world].to(device)
 
     def finish(
@@ -112,6 +105,18 @@ class Run(Resumable):
         model = GPT(self.recipe.config).to(self.process.device)
         model.load_state_dict(full)
         return model
+
+
+def seed_of(seed: int, step: int, rank: int) -> int:
+    """Returns a seed for one step of one process, another for each seed of a run.
+
+    Of whole numbers, Python's hash is the same in every process. But -1 has that of -2,
+    and 2^61 - 1 that of 0; so a seed beyond goes in by its halves.
+    """
+    seed %= 2**64  # what a generator makes of it
+    if seed < 2**61 - 1:
+        return hash((seed, step, rank))
+    return hash((*divmod(seed, 2**32), step, rank))
 
 
 def train_recipe(

@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -9,17 +10,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ..model.gpt import GPT, GPTConfig
+from ..pretrained.weights import empty
 from ..training.checkpoints import read_checkpoint
 
 
 def plain_shapes(config: GPTConfig) -> dict[str, torch.Size]:
     """Returns the shapes that the weights of a GPT have, by their names."""
-    with torch.device("meta"):  # without making them
-        weights = GPT(config).state_dict()
-    return {name: x.shape for name, x in weights.items()}
+    return {name: x.shape for name, x in empty(config).state_dict().items()}
 
 
-def check_weights(weights: dict[str, Tensor], config: GPTConfig) -> None:
+def check_parts(weights: dict[str, Tensor], config: GPTConfig) -> None:
     """Raises ValueError unless these are a GPT's weights, by their names and shapes."""
     expected = plain_shapes(config)
     for name in sorted(expected.keys() | weights.keys()):
@@ -33,17 +33,38 @@ def check_weights(weights: dict[str, Tensor], config: GPTConfig) -> None:
             raise ValueError(f"{name} is {shape}, and must be {expected_shape}")
 
 
+def gpt_of(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
+    """Returns a GPT with these weights, to be used.
+
+    PyTorch's own random numbers go on as if nothing had been loaded.
+    """
+    with torch.random.fork_rng(devices=[]):
+        model = GPT(config)
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def read_config(settings: dict[str, Any]) -> GPTConfig:
+    """Returns the configuration that a checkpoint's settings hold, among others.
+
+    Raises KeyError for a missing one.
+    """
+    names = [field.name for field in fields(GPTConfig)]
+    return GPTConfig(**{name: settings[name] for name in names})
+
+
 def load_model(path: Path) -> GPT:
     """Returns the GPT of a checkpoint, on the CPU.
 
     Raises ValueError for one that is damaged or of no GPT.
     """
     tensors, about = read_checkpoint(path)
-    names = [field.name for field in fields(GPTConfig)]
-    for name in names:
-        if name not in about["model"]:
-            raise ValueError(f"{path} holds another model than a GPT: it has no {name}")
-    config = GPTConfig(**{name: about["model"][name] for name in names})
+    try:
+        config = read_config(about["model"])
+    except KeyError as error:
+        raise ValueError(
+            f"{path} holds another model than a GPT: it has no {error.args[0]}"
+        ) from None
 
     prefix = "model."
     weights = {
@@ -52,15 +73,14 @@ def load_model(path: Path) -> GPT:
         if name.startswith(prefix)
     }
     try:
-        check_weights(weights, config)
+        check_parts(weights, config)
     except ValueError as error:
         raise ValueError(f"{path} holds another model than a GPT: {error}") from None
 
     # A model may have been untied after it was made.
     same = torch.equal(weights["unembedding.weight"], weights["embedding.weight"])
-    model = GPT(replace(config, tie_embeddings=config.tie_embeddings and same))
-    model.load_state_dict(weights)
-    return model.eval()
+    config = replace(config, tie_embeddings=config.tie_embeddings and same)
+    return gpt_of(config, weights)
 
 
 def read_my_gpt(path: Path, config: GPTConfig) -> GPT:
@@ -74,14 +94,11 @@ def read_my_gpt(path: Path, config: GPTConfig) -> GPT:
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} can't be read ({error})") from error
     try:
-        check_weights(weights, config)
+        check_parts(weights, config)
     except ValueError as error:
         raise ValueError(f"{path} isn't chapter 05's model: {error}") from None
     for name, x in weights.items():
         if not x.isfinite().all():
             raise ValueError(f"{path}: {name} holds numbers that are not finite")
 
-    with torch.random.fork_rng():  # PyTorch's own random numbers stay as they were
-        model = GPT(config)
-    model.load_state_dict(weights)
-    return model.eval()
+    return gpt_of(config, weights)

@@ -27,6 +27,11 @@ class Candidate(NamedTuple):
     token: int
 
 
+def score(log_prob: float, length: int, penalty: float) -> float:
+    """Returns by what texts of different lengths are compared. Wu et al. 2016."""
+    return log_prob / length**penalty
+
+
 def expand_beams(beams: list[Beam], log_probs: Tensor, n: int) -> list[Candidate]:
     """Returns the n likeliest ways to go on by a token, best first.
 
@@ -96,7 +101,7 @@ def beam_search(
         for total, row, token in candidates[:n_beams]:
             if token == end:
                 tokens = [*beams[row].tokens, token]
-                finished.append((total / length**length_penalty, tokens))
+                finished.append((score(total, length, length_penalty), tokens))
         finished = sorted(finished, reverse=True)[:n_beams]
 
         alive = [candidate for candidate in candidates if candidate.token != end]
@@ -108,7 +113,7 @@ def beam_search(
         # Log-probabilities only fall: no beam can end with a better score than this.
         best_possible = -math.inf
         if beams:
-            best_possible = beams[0].log_prob / n_new**length_penalty
+            best_possible = score(beams[0].log_prob, n_new, length_penalty)
         if len(finished) == n_beams and finished[-1][0] >= best_possible:
             return finished
 
@@ -117,5 +122,5 @@ def beam_search(
         cache.reorder(torch.tensor([x.row for x in alive]))
 
     for total, tokens in beams:
-        finished.append((total / max(1, n_new) ** length_penalty, tokens))
+        finished.append((score(total, max(1, n_new), length_penalty), tokens))
     return sorted(finished, reverse=True)[:n_beams]

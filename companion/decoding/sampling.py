@@ -253,9 +253,6 @@ def generate(
     if isinstance(prompt, list):
         if not prompt or cache is not None or not use_cache:
             raise ValueError("a list of prompts must hold one, and brings its cache")
-        for single in prompt:
-            check_tensor("integers", "t", prompt=single)
-            check_prompt(single, n_new, window)
         read = ragged_reader(model, prompt, n_new)
         tokens = prompt[0].new_empty(len(prompt), 0)  # the prompts aren't joined on to
     else:
@@ -308,8 +305,12 @@ def ragged_reader(
 ) -> Callable[[Tensor], Tensor]:
     """Returns `read`: all tokens written so far (b t) -> the logits (b v) after them.
 
-    Before them, of different lengths, come the prompts (t).
+    Before them, of different lengths, come the prompts (t). Raises ValueError at once
+    for one that is empty or beyond the context.
     """
+    for prompt in prompts:
+        check_tensor("integers", "t", prompt=prompt)
+        check_prompt(prompt, n_new, model.config.context_length)
     cache: Cache | None = None
 
     def read(written: Tensor) -> Tensor:

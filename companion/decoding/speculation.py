@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..device import at_least_float32
-from ..inputs import check_tensor, check_whole
+from ..inputs import check_in_vocabulary, check_tensor, check_whole
 from ..model.gpt import LanguageModel, evaluating
 from ..model.serving_caches import RaggedCache
 from .sampling import check_end, check_prompt, greedy, sample
@@ -33,8 +33,8 @@ class PromptLookup:
     """Drafts what followed when the last `n_same` tokens stood in the text before.
 
     Called with a text (t), it returns at most `n_guesses` tokens, none where the last
-    ones never stood before, and their probabilities, which are 1. Saxena 2023 (prompt
-    look-up decoding).
+    ones never stood before, and their probabilities, which are 1. Raises ValueError for
+    a token beyond `d_vocab`. Saxena 2023 (prompt look-up decoding).
     """
 
     def __init__(self, d_vocab: int, n_guesses: int = 4, n_same: int = 3):
@@ -52,8 +52,20 @@ class PromptLookup:
             if len(found):
                 start = int(found[-1]) + n
                 draft_tokens = text[start : start + self.n_guesses]
+        check_in_vocabulary(self.d_vocab, tokens=draft_tokens)
         one_hot = nn.functional.one_hot(draft_tokens.long(), self.d_vocab)
         return draft_tokens, one_hot.float()
+
+
+def check_drawn(tokens: Tensor, probabilities: Tensor) -> None:
+    """Raises ValueError for a token (g) that its row (g v) gives no chance."""
+    for i, token in enumerate(tokens.tolist()):
+        chance = probabilities[i, token].item()
+        if not chance > 0:
+            raise ValueError(
+                f"token {token} was drafted in row {i}, whose draft_probabilities give"
+                f" it {chance:g}: hand over those that it was drawn with"
+            )
 
 
 def accept(
@@ -65,8 +77,9 @@ def accept(
     """Accepts the first drafted tokens (g), and draws one more: (1) to (g + 1).
 
     They were drawn with draft_probabilities (g v); the model's own, the target, are
-    (g+1 v). Raises ValueError as `sample` does, and for another number of rows.
-    Leviathan et al. 2023, algorithm 1.
+    (g+1 v). Raises ValueError as `sample` does, for another number of rows, and for a
+    token that can't have been drawn so; on an accelerator, where to look is to wait,
+    that one isn't looked for. Leviathan et al. 2023, algorithm 1.
     """
     n_rows = len(draft_probabilities), len(target_probabilities)
     n_drafted = len(draft_tokens)
@@ -77,15 +90,19 @@ def accept(
             f" {n_drafted} and {n_drafted + 1}"
         )
 
+    check_in_vocabulary(target_probabilities.shape[-1], draft_tokens=draft_tokens)
+
     # In bfloat16 the small differences of the two would be lost.
     draft = at_least_float32(draft_probabilities)
     target = at_least_float32(target_probabilities)
+    if draft.is_cpu:
+        check_drawn(draft_tokens, draft)
 
     device = None if generator is None else generator.device
     for i, token in enumerate(draft_tokens):
         acceptance = target[i, token] / draft[i, token]
         drawn = torch.rand((), generator=generator, device=device)
-        if drawn < acceptance:  # never where it is 0 / 0
+        if drawn < acceptance:
             continue
 
         # The first that is rejected is replaced by what was drafted too rarely.

@@ -10,10 +10,16 @@ from torch import Tensor, nn
 from ..inputs import check_name, check_tensor, check_whole
 from .flash_attention import flash_attention
 from .positions import Rope, apply_rotary
-from .scores import Heads, attention_scores, check_attention, check_mask
+from .scores import (
+    Heads,
+    attention_scores,
+    check_attention,
+    check_mask,
+    check_mask_axes,
+)
 
 ENGINES = ("fused", "explicit", "flash")
-# Takes a layer's new keys and values (b h t d) and returns all there are, (b h s d).
+# Takes a layer's new keys and values (b h t d), returns those to attend to (b h s d).
 CacheUpdate = Callable[[Heads, Heads], tuple[Heads, Heads]]
 
 
@@ -74,7 +80,8 @@ def attention_weights(
 
     Queries (b h t d), keys (b h s d). The mask, broadcastable to (b h t s), is True
     where a query may attend, or floats that are added to the scores. Rows sum to 1, or
-    to 0 where the mask allows no key. Raises ValueError where sizes or dtypes disagree.
+    to 0 where the mask allows no key. Raises ValueError where sizes or dtypes disagree,
+    and for a bool mask (b t s) or (h t s) of heads, which could be either.
     Vaswani et al. 2017, eq. 1.
     """
     check_attention(queries, keys, keys, mask)
@@ -156,8 +163,9 @@ class MultiHeadAttention(nn.Module):
         `nn.MultiheadAttention`'s is True where attention is forbidden. `is_causal`
         stands for `causal_mask` of the queries and all keys, without a table where none
         is needed. `rope` rotates queries and keys, see `apply_rotary`. `store` takes
-        the new keys and values (b h t d) and gives all there are, (b h s d). Raises
-        ValueError for a mask of other numbers, and for one beside `is_causal`.
+        the new keys and values (b h t d) and gives those to attend to, (b h s d), as a
+        cache does. Raises ValueError for a mask of other numbers, a bool one of three
+        axes, and one beside `is_causal`.
         """
         # Project. A context may come as keys and values that were made before.
         if isinstance(context, tuple):
@@ -207,7 +215,9 @@ class MultiHeadAttention(nn.Module):
             check_mask(mask)
             if is_causal:
                 raise ValueError("a mask and is_causal: join `causal_mask` to the mask")
-            if mask.dtype != torch.bool:
+            if mask.dtype == torch.bool:
+                check_mask_axes(mask)
+            else:
                 mask = mask.to(queries.dtype)
 
         # The kernel's flag aligns the first query and key, `causal_mask` the last of

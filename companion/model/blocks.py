@@ -72,14 +72,22 @@ NORMS: dict[str, Callable[[int, bool], nn.Module]] = {
 
 
 def is_plain_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
-    """Returns whether a layer computes W x + b, and surely nothing else.
+    """Returns whether a layer is PyTorch's nn.Linear, W x + b, and nothing was added.
 
     Only then may its matrix be cut, packed or changed. A class that extends nn.Linear,
-    a parameter beside the two and a hook may compute something else.
+    a parameter beside the two, a hook on the way there or back, and a `forward` of its
+    own may compute something else.
     """
+    if type(layer) is not nn.Linear or "forward" in vars(layer):
+        return False
     own = {*layer._parameters, *layer._buffers}
-    hooks = [*layer._forward_hooks, *layer._forward_pre_hooks]
-    return type(layer) is nn.Linear and own == {"weight", "bias"} and not hooks
+    hooks = [
+        *layer._forward_pre_hooks,
+        *layer._forward_hooks,
+        *layer._backward_pre_hooks,
+        *layer._backward_hooks,
+    ]
+    return own == {"weight", "bias"} and not hooks
 
 
 def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..inputs import check_tensor, check_whole, shown
 from .positions import Place
-from .scores import Heads
+from .scores import Heads, check_mask_axes
 
 
 class Cache:
@@ -39,6 +39,14 @@ class Cache:
 
     def __bool__(self) -> bool:
         return True  # in `cache or another` an empty one counts, too
+
+    @property
+    def n_streams(self) -> int:
+        """Returns how many streams it holds: none before its first pass has ended."""
+        if not self.n_seen:
+            return 0
+        keys, *_ = next(iter(self.layers.values()))
+        return len(keys)
 
     def begin(self, n_streams: int, n_new: int, n_layers: int) -> None:
         """Begins a pass of `n_new` tokens in each of `n_streams`.
@@ -99,19 +107,19 @@ class Cache:
     def reorder(self, rows: Tensor) -> None:
         """Lets row i of the batch continue what `rows[i]` held, as beams do.
 
-        Raises ValueError for rows that are not integers (b) within the streams.
+        Raises ValueError for rows that are not integers (b) within the streams. Rows on
+        an accelerator, where to look is to wait, are not looked at.
         """
         self.layers = self.reordered(rows)
 
     def reordered(self, rows: Tensor) -> dict[int, tuple[Tensor, ...]]:
         """Returns what `layers` will be: all is built before any of it is assigned."""
         check_tensor("integers", "b", rows=rows)
+        if rows.is_cpu:  # elsewhere to look is to wait
+            check_rows(rows, self.n_streams)
         layers = {}
         with ordinary_tensors():
             for layer, tensors in self.layers.items():
-                n = len(tensors[0])
-                if rows.is_cpu and bool(((rows < 0) | (rows >= n)).any()):
-                    raise ValueError(f"rows {rows.tolist()} are not within {n}")
                 layers[layer] = tuple(x[rows] for x in tensors)
         return layers
 
@@ -128,6 +136,14 @@ def zeros(like: Tensor, *shape: int) -> Tensor:
     """Returns zeros, of a tensor's type and device, that any mode may write to."""
     with ordinary_tensors():
         return like.new_zeros(shape)
+
+
+def check_rows(rows: Tensor, n_streams: int) -> None:
+    """Raises ValueError for rows that are not within so many streams."""
+    if bool(((rows < 0) | (rows >= n_streams)).any()):
+        raise ValueError(
+            f"rows {rows.tolist()} are not within the {n_streams} streams that it holds"
+        )
 
 
 def other_layers_error(
@@ -158,10 +174,12 @@ def combine_masks(
     """Joins a place's mask and a further one (... t s). Returns what both allow.
 
     The further mask has a row for each query and a column for each position, or one
-    for all. Raises ValueError for another.
+    for all; of several streams or heads it has all four axes. Raises ValueError for
+    another.
     """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         raise ValueError(f"mask is {shown(mask)}; it must be bool, True = may attend")
+    check_mask_axes(mask)
     table = torch.atleast_2d(mask)
     if table.shape[-2] not in (1, n_queries) or table.shape[-1] not in (1, n_keys):
         raise ValueError(
@@ -172,8 +190,8 @@ def combine_masks(
     return table if allowed is None else allowed & table
 
 
-# Where a text stands that nothing comes before, this one says it; it stores nothing.
-NOTHING_BEFORE = Cache()
+# What comes before a text that is read without a cache. It stores nothing.
+NO_PAST = Cache()
 
 
 class ConcatenatingCache(Cache):

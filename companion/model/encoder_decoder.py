@@ -66,7 +66,9 @@ class EncoderDecoder(nn.Module):
         """Turns source (b s) into features (b s c). Returns them and the tokens' mask.
 
         `lengths` (b) says how much of each source is no padding; the mask (b 1 1 s) is
-        True there. Raises ValueError for a source that is empty or too long.
+        True there. Raises ValueError for sources beyond the context_length, for another
+        number of lengths than sources, and for a length that is not from 1 to s; of
+        lengths on an accelerator, where to look is to wait, none is looked at.
         """
         b, n = source.shape
         if lengths is None:
@@ -109,7 +111,9 @@ class EncoderDecoder(nn.Module):
 class ConditionedDecoder(nn.Module):
     """A decoder and the sources (b s) that it reads, encoded once; called like a GPT.
 
-    Raises ValueError as `EncoderDecoder.encode` does.
+    It has a mode of its own: in evaluation mode it is without dropout, and the pair
+    whose decoder it is goes on in whatever mode that is. Raises ValueError as
+    `EncoderDecoder.encode` does.
     """
 
     def __init__(
@@ -124,6 +128,11 @@ class ConditionedDecoder(nn.Module):
             self.context = self.decoder.project_context(features, mask)
         self.training = model.training
 
+    def train(self, mode: bool = True) -> "ConditionedDecoder":
+        """Sets its own mode alone: the decoder is the pair's. Returns itself."""
+        self.training = mode
+        return self
+
     def forward(
         self,
         tokens: Tensor,
@@ -133,4 +142,10 @@ class ConditionedDecoder(nn.Module):
         mask: Tensor | None = None,
     ) -> Tensor:
         """Returns the logits (b t v) after tokens (b t), as `GPT.forward` does."""
-        return self.decoder(tokens, cache, last=last, mask=mask, context=self.context)
+        decode = partial(
+            self.decoder, tokens, cache, last=last, mask=mask, context=self.context
+        )
+        if self.training:
+            return decode()
+        with evaluating(self.decoder):
+            return decode()

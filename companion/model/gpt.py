@@ -10,10 +10,18 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..inputs import check_between, check_name, check_whole, fits, shown
+from ..inputs import (
+    check_between,
+    check_bool,
+    check_in_vocabulary,
+    check_name,
+    check_whole,
+    fits,
+    shown,
+)
 from .attention import ENGINES, MultiHeadAttention
 from .blocks import ACTIVATIONS, FEED_FORWARDS, NORMS, Block, Context, PostNormBlock
-from .cache import NOTHING_BEFORE, Cache, PreallocatedCache
+from .cache import NO_PAST, Cache, PreallocatedCache
 from .positions import POSITIONS, Rope, turn_first
 from .scores import Heads
 
@@ -27,15 +35,18 @@ class GPTConfig:
     positions: one of POSITIONS, and `rotary_base` the base of rotary ones.
     norm, feed_forward, activation: one of NORMS, FEED_FORWARDS, ACTIVATIONS.
     pre_norm: a norm stands before each half of a block, not behind its sum.
+    bias: linear layers and LayerNorms add a vector, all but the output matrix.
     tie_embeddings: the output matrix is the embedding.
     qk_norm: queries and keys are scaled to unit variance.
     zero_init: residual projections start at zero.
     scale_embeddings: embeddings are multiplied by √d_model (Vaswani et al. 2017,
     section 3.4).
+    dropout: the share of features that is dropped in training, of the embedding and of
+    what each half of a block adds; attention's weights are never dropped.
     engine: one of ENGINES, by which attention is computed.
 
-    Raises ValueError for a size that is not positive or a name that is not known.
-    Radford et al. 2019. Chapter 04.
+    Raises ValueError for a size that is not positive, a name that is not known, and a
+    number or a choice that can't be meant. Radford et al. 2019. Chapter 04.
     """
 
     d_vocab: int = 50_257
@@ -78,6 +89,15 @@ class GPTConfig:
         check_name(ACTIVATIONS, activation=self.activation)
         check_name(ENGINES, engine=self.engine)
         check_between(0, 1, dropout=self.dropout)
+        check_between(1, finite=True, rotary_base=self.rotary_base)
+        check_bool(
+            pre_norm=self.pre_norm,
+            bias=self.bias,
+            tie_embeddings=self.tie_embeddings,
+            qk_norm=self.qk_norm,
+            zero_init=self.zero_init,
+            scale_embeddings=self.scale_embeddings,
+        )
 
 
 class LanguageModel(Protocol):
@@ -147,13 +167,7 @@ def check_tokens(tokens: Tensor, d_vocab: int) -> None:
         raise ValueError(
             f"tokens are {shown(tokens)}; they must be integers (b t), of 64 or 32 bits"
         )
-    lowest = int(tokens.min())
-    highest = int(tokens.max())
-    if lowest < 0 or highest >= d_vocab:
-        raise ValueError(
-            f"tokens run from {lowest} to {highest}; the vocabulary is 0 to"
-            f" {d_vocab - 1}"
-        )
+    check_in_vocabulary(d_vocab, tokens=tokens)
 
 
 def check_context(context: list[Context] | None, n_reading: int) -> None:
@@ -169,17 +183,31 @@ def check_context(context: list[Context] | None, n_reading: int) -> None:
 def at_places(x: Tensor, places: int | Tensor) -> Tensor:
     """Takes from x (b t c) one place, or for each stream one (b) or several (b n).
 
-    Returns (b c), or (b n c). Raises ValueError for places of other streams.
+    Places are counted from 0, or from the end by -1, -2, ... Returns (b c), or (b n c).
+    Raises ValueError for places of other streams, and for one that x doesn't have; on
+    an accelerator, where that fails too late to be caught, not for these.
     """
-    rows = torch.arange(len(x))
+    n_streams, n_places, _ = x.shape
+    rows: slice | Tensor = slice(None)
     if isinstance(places, Tensor):
         if not any(fits(places, "integers", axes) for axes in ("b", "b n")):
             raise ValueError(f"last is {shown(places)}; it must be integers, b or b n")
-        if len(places) != len(x):
-            raise ValueError(f"last has {len(places)} rows for {len(x)} streams")
+        if len(places) != n_streams:
+            raise ValueError(f"last has {len(places)} rows for {n_streams} streams")
+        rows = torch.arange(n_streams, device=places.device)
         if places.dim() == 2:
             rows = rows[:, None]
-    return x[rows, places]
+    else:
+        check_whole(-n_places, last=places)
+
+    try:
+        return x[rows, places]
+    except IndexError:
+        given = torch.as_tensor(places)
+        raise ValueError(
+            f"last runs from {given.min()} to {given.max()}; {n_places} tokens stand at"
+            f" 0 to {n_places - 1}, and from the end at -1 to {-n_places}"
+        ) from None
 
 
 def append_turned(
@@ -317,8 +345,9 @@ class GPT(nn.Module):
         """Returns the logits after every token (b t v).
 
         cache: the tokens go on from what it has seen, and are kept there.
-        last: only the logits after these positions come out. A position, or one for
-        each stream (b), gives (b v); several for each stream (b n) give (b n v).
+        last: only the logits after these of the tokens come out. A place, or one for
+        each stream (b), gives (b v); several for each stream (b n) give (b n v). Places
+        are counted from 0 at the first of the tokens, or from the end by -1, -2, ...
         mask: broadcastable to (b h t s), with a column for each position so far; it can
         only forbid more. It moves no token: a text that is padded on the left begins
         late. Prompts of many lengths go to `generate` as a list, or into a
@@ -327,7 +356,8 @@ class GPT(nn.Module):
 
         Raises ValueError for options that do not fit, and for tokens that are not (b t)
         integers within the vocabulary and the context of learned positions; on an
-        accelerator, where that fails too late to be caught, not for these numbers.
+        accelerator, where that fails too late to be caught, not for these numbers or
+        those of `last`.
         """
         if cache is not None and not self.causal:
             raise ValueError("an encoder takes no cache: its tokens see later ones")
@@ -345,14 +375,16 @@ class GPT(nn.Module):
         # Where the tokens stand, what they may see, and by what they know their order.
         if cache is not None:
             cache.begin(n_streams, n_tokens, len(self.blocks))
-        before = NOTHING_BEFORE if cache is None else cache
-        place = before.place(n_tokens, x.device, self.causal, mask)
+        past = NO_PAST if cache is None else cache
+        place = past.place(n_tokens, x.device, self.causal, mask)
         x, rope, bias, turn = self.positions(x, place)
         if bias is not None:
             place = place.with_bias(bias)
-        append = before.append
-        if turn is not None:
-            append = partial(append_turned, before, turn)
+
+        # How a layer keeps its new keys and values, and gets all there are.
+        store = None if cache is None else cache.append
+        if cache is not None and turn is not None:
+            store = partial(append_turned, cache, turn)
 
         # The blocks, one after the other.
         x = self.dropout(x)
@@ -363,7 +395,7 @@ class GPT(nn.Module):
                 mask=place.mask,
                 is_causal=place.is_causal,
                 rope=rope,
-                store=None if cache is None else partial(append, i),
+                store=None if store is None else partial(store, i),
             )
 
         # The logits: of every position, or of those that are asked for.

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..inputs import check_between, check_whole
+from ..inputs import check_between, check_tensor, check_whole, shown
 from .scores import Heads
 
+CPU = torch.device("cpu")
 # Cosines and sines, both (t d) or (b 1 t d), as `apply_rotary` takes them.
 Rope = tuple[Tensor, Tensor]
 
@@ -55,11 +56,12 @@ def exact_dtype() -> torch.dtype:
 def rotary_frequencies(d: int, base: float = 10_000) -> Tensor:
     """By how many radians each pair of d features turns in one position: base^(-2i/d).
 
-    Returns (d/2). Raises ValueError for an odd d and a base that is not positive.
+    Returns (d/2). Raises ValueError for an odd d, and for a base below 1, with which
+    they would grow, or without an end.
     Su et al. 2021, section 3.2.2.
     """
     check_whole(2, features=d)
-    check_between(0, above=True, base=base)
+    check_between(1, finite=True, base=base)
     if d % 2:
         raise ValueError(f"{d} features can't be paired: the number must be even")
     minus_2i = torch.arange(0, -d, -2, device="cpu", dtype=exact_dtype())
@@ -73,6 +75,7 @@ def sinusoidal(n_positions: int, d_model: int) -> Tensor:
     radians a position.
     Raises ValueError for an odd d_model. Vaswani et al. 2017, section 3.5.
     """
+    check_whole(0, n_positions=n_positions)
     return sinusoidal_at(torch.arange(n_positions), d_model)
 
 
@@ -86,34 +89,31 @@ def rotary(positions: Tensor, d: int, base: float = 10_000) -> Rope:
     """The cosines and sines of each position's angles, as `apply_rotary` takes them.
 
     `positions` (t) or (b t) -> both (t d) or (b 1 t d). The pair i of d features turns
-    by base^(-2i / d) radians a position. Raises ValueError for an odd d.
-    Su et al. 2021, eq. 34.
+    by base^(-2i / d) radians a position; the sine of its first feature is negative.
+    Raises ValueError for an odd d. Su et al. 2021, eq. 34.
     """
-    frequencies = signed_frequencies(d, base).to(positions.device)
-    angles = positions[..., None] * frequencies
+    frequencies = rotary_frequencies(d, base).repeat(2)  # of features i and i + d/2
+    angles = positions[..., None] * frequencies.to(positions.device)
     if angles.dim() == 3:
         angles = angles[:, None]  # the same for every head
-    return angles.cos(), angles.sin()
-
-
-def signed_frequencies(d: int, base: float) -> Tensor:
-    """The frequencies (d) of d features, in the order in which these are paired.
-
-    Those of a pair's first feature are negative, as sin(-x) = -sin(x): `apply_rotary`.
-    """
-    frequencies = rotary_frequencies(d, base)
-    return torch.cat([-frequencies, frequencies])
+    cosines = angles.cos()
+    sines = angles.sin()
+    sines[..., : d // 2].neg_()
+    return cosines, sines
 
 
 def apply_rotary(x: Tensor, rope: Rope) -> Tensor:
     """Turns each pair of features (i, i + d/2) of x by its angle. Returns (b h t d).
 
     x (b h t d); `rope` holds the angles' cosines and sines, both (t d) or (b 1 t d).
-    The sines of a pair's first feature are negative. Su et al. 2021, eq. 34.
+    The sines of a pair's first feature are negative. Raises ValueError for what is not
+    floats. Su et al. 2021, eq. 34.
     """
+    if not x.is_floating_point():  # whole numbers would be cut off
+        check_tensor("floats", "... t d", x=x)
     cosines, sines = rope
-    # A pair becomes (first · cos - second · sin, second · cos + first · sin); the minus
-    # is in `sines`. So both are x · cosines + partners · sines, here a tenth faster and
+    # A pair becomes (first · cos - second · sin, second · cos + first · sin). The minus
+    # is in `sines`, so both are x · cosines + partners · sines: here a tenth faster and
     # with one rounding less.
     partners = x.roll(x.shape[-1] // 2, -1)
     rotated = torch.addcmul(x * cosines, partners, sines)
@@ -132,9 +132,18 @@ def rotate(x: Tensor, positions: Tensor, base: float = 10_000) -> Tensor:
     Returns (b h t d). Feature i is paired with feature i + d/2, as in GPT-NeoX and
     `transformers`' Llama; the paper pairs neighbours, 2i with 2i + 1: `interleave` and
     `deinterleave` go between the two. A dot product of two rotated vectors depends on
-    the difference of their positions alone. Raises ValueError for an odd d.
-    Su et al. 2021, eq. 34.
+    the difference of their positions alone. Raises ValueError for an odd d, and for
+    positions that are not one for each of the t vectors. Su et al. 2021, eq. 34.
     """
+    check_tensor("floats", "... t d", x=x)
+    b = len(x) if x.dim() == 4 else None
+    t = x.shape[-2]
+    shape = tuple(positions.shape)
+    if shape != (t,) and (b is None or shape not in ((b, t), (1, t))):
+        raise ValueError(
+            f"positions {shape} don't fit x, {shown(x)}: they must be (t), or (b t) for"
+            f" x (b h t d), with t = {t}"
+        )
     return apply_rotary(x, rotary(positions, x.shape[-1], base))
 
 
@@ -160,6 +169,7 @@ def alibi_slopes(n_heads: int) -> Tensor:
     Where h is no power of two, the slopes are those of the power below it, and then
     every other one of twice that power. Press et al. 2022, section 3 and their code.
     """
+    check_whole(n_heads=n_heads)
     power = 1 << (n_heads.bit_length() - 1)  # the largest that n_heads reaches
     dtype = exact_dtype()
     exponents = torch.arange(1, power + 1, dtype=dtype) / power
@@ -183,6 +193,7 @@ def alibi(n_heads: int, n_queries: int, n_keys: int) -> Tensor:
     Returns (h t s). Raises ValueError for more queries than keys.
     Press et al. 2022, section 3.
     """
+    check_whole(0, n_queries=n_queries, n_keys=n_keys)
     if n_keys < n_queries:
         raise ValueError(f"{n_queries} queries need as many keys, there are {n_keys}")
     keys = torch.arange(n_keys)
@@ -200,6 +211,7 @@ def relative_buckets(
     buckets (4 if not causal), and for a max_distance within the exact ones.
     Raffel et al. 2020, section 2.1, and their code.
     """
+    check_tensor("integers", "...", distances=distances)
     check_whole(2 if causal else 4, n_buckets=n_buckets)
     check_whole(n_buckets // 2 + 1, max_distance=max_distance)
 
@@ -288,8 +300,10 @@ class RotaryPositions(Positions):
         super().__init__()
         self.d_head = d_head
         self.base = base
-        # No buffer: they stay in float32 whatever the model's weights are in.
-        self.frequencies = signed_frequencies(d_head, base)
+        # Those of features i and i + d/2. No buffer: they stay in float32, whatever the
+        # model's weights are in. Each device keeps the copy that its first pass makes.
+        frequencies = rotary_frequencies(d_head, base).repeat(2)
+        self.frequencies = {frequencies.device: frequencies}
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
         """Returns x (b t c) as it is, and the rope of the queries' places.
@@ -297,18 +311,22 @@ class RotaryPositions(Positions):
         Keys are stored rotated. A sink that has moved on by n positions needs the
         rotation of position n once more: that is its turn.
         """
-        # Moved for this pass alone: a pass on `meta`, say, must not change the module.
         positions = place.query_positions
-        frequencies = self.frequencies.to(positions.device)
+        device = positions.device
+        if device not in self.frequencies:
+            self.frequencies[device] = self.frequencies[CPU].to(device)
 
         # As in `rotary`, with frequencies that were computed once.
-        angles = positions[..., None] * frequencies
+        angles = positions[..., None] * self.frequencies[device]
         if angles.dim() == 3:
             angles = angles[:, None]  # the same for every head
+        sines = angles.sin()
+        sines[..., : self.d_head // 2].neg_()
+
         turn = None
         if place.moved is not None:
             turn = rotary(place.moved, self.d_head, self.base)
-        return Positioned(x, rope=(angles.cos(), angles.sin()), turn=turn)
+        return Positioned(x, rope=(angles.cos(), sines), turn=turn)
 
 
 class ALiBi(Positions):
@@ -332,26 +350,14 @@ class RelativeBias(Positions):
     T5 leaves out the scale 1/√d; here it stays. Raffel et al. 2020, section 2.1.
     """
 
-    def __init__(
-        self,
-        n_heads: int,
-        n_buckets: int = 32,
-        max_distance: int = 128,
-        causal: bool = True,
-    ):
+    def __init__(self, n_heads: int, causal: bool = True):
         super().__init__()
-        self.max_distance = max_distance
         self.causal = causal
-        self.table = nn.Embedding(n_buckets, n_heads)
+        self.table = nn.Embedding(32, n_heads)  # a row for each bucket
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
         """Returns x (b t c) as it is, and the bias (h t s) or (b h t s)."""
-        buckets = relative_buckets(
-            place.distances,
-            n_buckets=len(self.table.weight),
-            max_distance=self.max_distance,
-            causal=self.causal,
-        )
+        buckets = relative_buckets(place.distances, causal=self.causal)
         return Positioned(x, bias=self.table(buckets).movedim(-1, -3))
 
 

@@ -18,6 +18,18 @@ def check_mask(mask: object) -> None:
     raise ValueError(f"mask is {shown(mask)}; it must be bool, True = may attend")
 
 
+def check_mask_axes(mask: Tensor) -> None:
+    """Raises ValueError for a mask whose first of three axes may be streams or heads.
+
+    It would be read as heads, without a word where there are as many streams.
+    """
+    if mask.dim() == 3:
+        raise ValueError(
+            f"mask {tuple(mask.shape)} has three axes, the first of streams or of"
+            " heads: say (b 1 t s) or (1 h t s)"
+        )
+
+
 def check_attention(
     queries: Heads, keys: Heads, values: Heads, mask: Tensor | None
 ) -> None:
@@ -34,6 +46,8 @@ def check_attention(
     if mask is None:
         return
     check_mask(mask)
+    if mask.dtype == torch.bool and queries.dim() == 4:
+        check_mask_axes(mask)
     if mask.dim() < 2 or mask.shape[-2] not in (1, t) or mask.shape[-1] not in (1, s):
         raise ValueError(
             f"mask {tuple(mask.shape)} does not fit {t} queries and {s} keys"

@@ -7,6 +7,7 @@ from ..inputs import check_tensor, check_whole
 from .cache import (
     Cache,
     PreallocatedCache,
+    check_rows,
     combine_masks,
     ordinary_tensors,
     other_keys_error,
@@ -34,6 +35,11 @@ class RaggedCache(Cache):
         # Each stream's cursor, and up to where it may hold other than zeros.
         self.lengths = torch.zeros(n_streams, dtype=torch.long)
         self.n_written = self.lengths
+
+    @property
+    def n_streams(self) -> int:
+        """Returns how many streams it was made for."""
+        return len(self.lengths)
 
     @property
     def n_seen(self) -> int:
@@ -71,8 +77,9 @@ class RaggedCache(Cache):
     ) -> Place:
         """Says where the next tokens and all keys stand, and who may see whom.
 
-        Returns the positions of queries (b t) and keys (s), and a mask (b 1 t s). The
-        further mask and the errors are those of `Cache.place`.
+        Returns the positions of queries (b t) and keys (s), and a mask (b 1 t s), by
+        which none sees a later one, whatever `causal` says. The further mask and the
+        errors are those of `Cache.place`.
         """
         end = self.n_seen + n_new
         query_positions = (self.lengths[:, None] + torch.arange(n_new)).to(device)
@@ -178,9 +185,13 @@ class RaggedCache(Cache):
         self.lengths = lengths.clone()
 
     def reorder(self, rows: Tensor) -> None:
-        """Lets row i of the batch continue what `rows[i]` held: `Cache.reorder`."""
+        """Lets row i of the batch continue what `rows[i]` held: `Cache.reorder`.
+
+        The cursors are on the CPU, so rows on an accelerator are looked at, too.
+        """
         layers = self.reordered(rows)
         rows = rows.cpu()
+        check_rows(rows, len(self.lengths))  # there may be no layers yet
         lengths = self.lengths[rows]
         n_written = self.n_written[rows]
 
@@ -248,8 +259,8 @@ class SlidingWindowCache(Cache):
         """Says where the next tokens and their keys stand, and who may see whom.
 
         Returns the positions of queries (t) and of keys (s), these in the order of
-        `append`, and a mask (... t s). The further mask and the errors are those of
-        `Cache.place`.
+        `append`, and a mask (... t s), by which none sees a later one, whatever
+        `causal` says. The further mask and the errors are those of `Cache.place`.
         """
         end = self.n_seen + n_new
         query_positions = torch.arange(self.n_seen, end)
@@ -329,21 +340,25 @@ class SlidingWindowCache(Cache):
 
 
 class SinkCache(SlidingWindowCache):
-    """A sliding window, and before it the first `n_sinks` positions of all.
+    """A sliding window, and before it the sinks, the first `n_sinks` tokens of a text.
 
-    Distances are counted within the cache. From the window's keys to the query that is
-    their true distance; but the sinks go along with the window, and the farthest key is
-    never more than n_sinks + window - 1 positions away, however long the text. Where
-    the text is read in pieces makes no difference. What learned or sinusoidal positions
-    have added to a token stays as it was. Xiao et al. 2023, section 3.2. Chapter 10.
+    The first n_sinks + window tokens stand where they stand in the text. After them the
+    sinks move along with the window: from each query its window's keys are 0 to
+    window - 1 positions away, and the sinks are those right before. So no key is ever
+    farther than n_sinks + window - 1, however long the text, and in what pieces it is
+    read makes no difference. A rotation and a bias follow the sinks; what learned or
+    sinusoidal positions have added to them stays. Xiao et al. 2023, section 3.2.
+    Chapter 10.
 
-    A pass of several tokens, of which some have lost a key, sees the sinks once for
-    each of its t tokens, each where it stands for that one: its keys are t · n_sinks
-    sinks, token by token, and then the window's. So a long text is best read in pieces
-    of a few hundred tokens. An example: with a window of 2 and one sink, tokens 0 to 2
-    were read, and 3 and 4 come. Their keys are those of tokens 0, 0, 2, 3 and 4. Token
-    3 sees the first copy, which stands at 1 for it, then 2 and 3; token 4 the second,
-    which stands at 2 for it, then 3 and 4.
+    Once they move, the sinks stand elsewhere for each of a pass's t tokens. So each has
+    its own copy of them, and the pass's keys are t copies, then the window. That is
+    t · n_sinks more keys: a long text is best read in pieces of a few hundred tokens.
+    An example: one sink, a window of 2, tokens 0 to 2 were read, and 3 and 4 come.
+
+        keys of token     0   0   2   3   4
+        which stand at    1   2   2   3   4
+        token 3 sees      x       x   x
+        token 4 sees          x       x   x
     """
 
     def __init__(self, window: int, n_sinks: int):
@@ -359,18 +374,19 @@ class SinkCache(SlidingWindowCache):
         return torch.cat([torch.arange(n_sinks), near])
 
     def slots_of(self, positions: Tensor) -> Tensor:
-        """The slot in which each position's key lies: the sinks' come first."""
+        """The slot in which each position's key lies, the sinks first. Returns (s)."""
         n = self.n_sinks
         return torch.where(positions < n, positions, n + (positions - n) % self.window)
 
     def sinks_move(self, n_new: int) -> bool:
-        """Whether the last of `n_new` tokens is farther from the sinks than allowed."""
+        """Whether the sinks have to move for the last of `n_new` tokens."""
         return self.n_seen + n_new > self.n_slots
 
     def key_positions(self, n_new: int) -> Tensor:
         """The position (s) of each key that `append` returns: these are in its order.
 
-        Where the sinks move they come first, once for each new token.
+        Where the sinks move, their copies come first, and have the sinks' own positions
+        in the text; `place` says where each copy stands.
         """
         positions = super().key_positions(n_new)
         if not self.sinks_move(n_new):
@@ -385,7 +401,7 @@ class SinkCache(SlidingWindowCache):
         allowed = super().visible(query_positions, key_positions) | (is_sink & is_past)
 
         n_new = len(query_positions)
-        if self.sinks_move(n_new):  # each token sees its own sinks
+        if self.sinks_move(n_new):  # each token sees its own copy alone
             own = torch.eye(n_new, dtype=torch.bool).repeat_interleave(self.n_sinks, 1)
             allowed[:, : own.shape[1]] &= own
         return allowed
@@ -399,8 +415,8 @@ class SinkCache(SlidingWindowCache):
     ) -> Place:
         """Says where the next tokens and their keys stand, and who may see whom.
 
-        Returns what `SlidingWindowCache.place` does, and by how much each sink was
-        moved to where it stands for its query.
+        Returns what `SlidingWindowCache.place` does, with each copy of a sink where it
+        stands for its token, and in `moved` by how many positions it was moved there.
         """
         place = super().place(n_new, device, causal, mask)
         if not self.sinks_move(n_new):

@@ -155,7 +155,7 @@ def save_adapter(path: Path | str, model: nn.Module) -> None:
 
 def check_numbers(name: str, A: Tensor, B: Tensor, alpha: float) -> None:
     """Raises ValueError unless A (r i), B (o r) and alpha are an adapter's."""
-    check_alpha(**{f"alpha of {quoted(name)}": alpha})
+    check_alpha(alpha, f"alpha of {quoted(name)}")
     for matrix, x in (("A", A), ("B", B)):
         own_name = quoted(f"{name}.{matrix}")
         if x.dtype not in FLOATS or x.dim() != 2 or not x.numel():
@@ -285,7 +285,9 @@ def load_adapter(path: Path | str, model: nn.Module) -> nn.Module:
     model.requires_grad_(False)
     for name, layer in layers.items():
         A = tensors[f"{name}.A"]
-        adapter = LoRALinear(layer, len(A), about["alphas"][name])
+        alpha = about["alphas"][name]
+        unused = torch.Generator()  # draws what is overwritten, and no other numbers
+        adapter = LoRALinear(layer, len(A), alpha, unused)
         adapter.A.data.copy_(A)
         adapter.B.data.copy_(tensors[f"{name}.B"])
         replace_layer(model, name, adapter.requires_grad_(False).train(layer.training))

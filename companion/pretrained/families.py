@@ -23,7 +23,7 @@ from ..model.gpt import GPT, GPTConfig
 from .anatomy import Anatomy
 from .config_json import anatomy, read_config
 from .model_types import AFTER, ALL_HEADS, FAMILIES
-from .weights import build, rename
+from .weights import build, empty, rename
 
 # The files' names and ours; {} is the number of the block.
 NAMES = {
@@ -100,11 +100,10 @@ def load_family(folder: Path | str) -> tuple[GPT, Tokenizer | None]:
         raise ValueError(f"{found.family} can't be loaded: it has {'; '.join(lacking)}")
 
     # The tensors, by our names; gains of queries and keys come after.
-    config = config_of(found)
-    weights = weights_of(read_tensors(folder), found)
+    config = family_config(found)
+    weights = family_weights(read_tensors(folder), found)
     gains = {name: weights.pop(name) for name in [*weights] if name.endswith(GAINS)}
-    with torch.device("meta"):
-        expected = GPT(config).state_dict()
+    expected = empty(config).state_dict()
     add_zero_biases(weights, expected)
     check_shapes(weights, expected)
     model = build(config, weights)
@@ -151,7 +150,7 @@ def move_norms_behind(model: GPT) -> None:
         block.feed_forward_norm = nn.Identity()
 
 
-def config_of(found: Anatomy) -> GPTConfig:
+def family_config(found: Anatomy) -> GPTConfig:
     """Returns the configuration of the GPT that such a model's weights go into."""
     return GPTConfig(
         d_vocab=found.d_vocab,
@@ -193,7 +192,7 @@ def as_bias(name: str) -> str:
     return name.removesuffix("weight") + "bias"
 
 
-def weights_of(tensors: dict[str, Tensor], found: Anatomy) -> dict[str, Tensor]:
+def family_weights(tensors: dict[str, Tensor], found: Anatomy) -> dict[str, Tensor]:
     """Returns the tensors of a family's files by our names.
 
     Tables of angles, which old files have, are left out, and so is a tied model's

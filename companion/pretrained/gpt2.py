@@ -18,7 +18,7 @@ from ..text.tokenizers import gpt2_tokenizer
 from .weights import build, rename
 
 # The file's names and ours; {} is the number of the block. `attention.all` stands for
-# queries, keys and values, which `weights_of` parts.
+# queries, keys and values, which `gpt2_weights` parts.
 NAMES = {
     "wte.weight": "embedding.weight",
     "wpe.weight": "positions.table.weight",
@@ -42,7 +42,7 @@ MASKS = (".attn.bias", ".attn.masked_bias")
 HEADS = {(768, 12): 12, (1024, 24): 16, (1280, 36): 20, (1600, 48): 25}
 
 
-def weights_of(tensors: dict[str, Tensor], n_blocks: int) -> dict[str, Tensor]:
+def gpt2_weights(tensors: dict[str, Tensor], n_blocks: int) -> dict[str, Tensor]:
     """Returns GPT-2's tensors by our names, each matrix turned to (outputs, inputs).
 
     Raises ValueError as `rename` does.
@@ -105,7 +105,7 @@ def load_gpt2(
 
     numbers = {name.split(".")[1] for name in tensors if name.startswith("h.")}
     n_blocks = max(1, len(numbers))
-    weights = weights_of(tensors, n_blocks)
+    weights = gpt2_weights(tensors, n_blocks)
     embedding = weights["embedding.weight"]
     d_vocab, d_model = embedding.shape
     if n_heads is None:

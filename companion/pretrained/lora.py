@@ -7,13 +7,14 @@ W stays as it is. Hu et al. 2022, section 4.1.
 import math
 import sys
 from collections.abc import Collection
+from numbers import Real
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..device import at_least_float32
-from ..inputs import check_between, check_whole
+from ..inputs import check_whole, shown
 from ..model.blocks import is_plain_linear, replace_layer
 from ..training.processes import check_gathered, check_not_sharded
 
@@ -41,7 +42,7 @@ class LoRALinear(nn.Module):
     ):
         super().__init__()
         check_whole(rank=rank)
-        check_alpha(alpha=alpha)
+        check_alpha(alpha)
         if not is_plain_linear(layer):
             raise ValueError(
                 f"a {type(layer).__name__} can't have an adapter: it goes beside a"
@@ -80,9 +81,12 @@ class LoRALinear(nn.Module):
         return self
 
 
-def check_alpha(**alphas: object) -> None:
-    """Raises ValueError unless each is a number above 0, and finite."""
-    check_between(0, sys.float_info.max, above=True, **alphas)
+def check_alpha(alpha: object, name: str = "alpha") -> None:
+    """Raises ValueError, by this name, unless it is a number above 0, and finite."""
+    if isinstance(alpha, Real) and not isinstance(alpha, bool):
+        if alpha <= sys.float_info.max and not alpha <= 0:
+            return
+    raise ValueError(f"{name} is {shown(alpha)}; it must be above 0, and finite")
 
 
 def adapters(model: nn.Module) -> dict[str, LoRALinear]:
@@ -182,7 +186,7 @@ def add_adapters(
     Chapter 14.
     """
     check_whole(rank=rank)
-    check_alpha(alpha=alpha)
+    check_alpha(alpha)
     check_plain(model)
     layers = layers_named(model, names)
 

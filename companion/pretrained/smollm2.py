@@ -95,17 +95,17 @@ PIECE_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+"
 PIECE_PATTERN += rf"|\s++(?=\p{{N}})|{WHITE_SPACE}(?!\S)|\s+"
 
 
-def value_of(header: dict, key: str) -> Any:
+def header_value(header: dict, key: str) -> Any:
     """Returns what the header says under a key. ValueError where it says nothing."""
     if key not in header:
         raise ValueError(f"the header has no {key}")
     return header[key]
 
 
-def size_of(header: dict, key: str, default: int | None = None) -> int:
+def header_size(header: dict, key: str, default: int | None = None) -> int:
     """Returns a size, the same for all blocks. ValueError by its key for another."""
     if default is None:
-        size = value_of(header, key)
+        size = header_value(header, key)
     else:
         size = header.get(key, default)
     if type(size) is not int or size < 1:
@@ -142,7 +142,7 @@ def config_of(header: dict) -> GPTConfig:
     for what else is missing, and for all that this model does not compute. Touvron et
     al. 2023, section 2.2.
     """
-    value_of(header, "general.architecture")
+    header_value(header, "general.architecture")
     check_keys(
         header,
         ("llama.", "split.", "adapter."),
@@ -153,10 +153,10 @@ def config_of(header: dict) -> GPTConfig:
     # Sizes, with the defaults of what may be missing.
     tokens = header.get("tokenizer.ggml.tokens")
     n_tokens = None if tokens is None else len(tokens)
-    d_vocab = size_of(header, "llama.vocab_size", default=n_tokens)
-    n_heads = size_of(header, "llama.attention.head_count")
-    n_kv_heads = size_of(header, "llama.attention.head_count_kv", default=n_heads)
-    d_model = size_of(header, "llama.embedding_length")
+    d_vocab = header_size(header, "llama.vocab_size", default=n_tokens)
+    n_heads = header_size(header, "llama.attention.head_count")
+    n_kv_heads = header_size(header, "llama.attention.head_count_kv", default=n_heads)
+    d_model = header_size(header, "llama.embedding_length")
 
     check_heads(header, d_model, n_heads, n_kv_heads)
     check_epsilon(header)
@@ -164,12 +164,12 @@ def config_of(header: dict) -> GPTConfig:
 
     return GPTConfig(
         d_vocab=d_vocab,
-        context_length=size_of(header, "llama.context_length"),
+        context_length=header_size(header, "llama.context_length"),
         d_model=d_model,
         n_heads=n_heads,
-        n_layers=size_of(header, "llama.block_count"),
+        n_layers=header_size(header, "llama.block_count"),
         n_kv_heads=n_kv_heads,
-        d_hidden=size_of(header, "llama.feed_forward_length"),
+        d_hidden=header_size(header, "llama.feed_forward_length"),
         positions="rotary",
         rotary_base=rotary_base,
         norm="rms",
@@ -203,7 +203,7 @@ def check_heads(header: dict, d_model: int, n_heads: int, n_kv_heads: int) -> No
 def check_epsilon(header: dict) -> None:
     """Raises ValueError for norms with another epsilon than ours."""
     key = "llama.attention.layer_norm_rms_epsilon"
-    epsilon = value_of(header, key)
+    epsilon = header_value(header, key)
     if not isinstance(epsilon, float) or not math.isclose(epsilon, 1e-5, rel_tol=1e-6):
         raise ValueError(f"{key} is {shown(epsilon)}; ours is 1e-5")
 
@@ -280,7 +280,7 @@ def special_tokens(header: dict) -> dict[str, int]:
     """
     key = "tokenizer.ggml.token_type"
     tokens = header["tokenizer.ggml.tokens"]
-    token_types = value_of(header, key)
+    token_types = header_value(header, key)
     if len(token_types) != len(tokens):
         raise ValueError(
             f"{key} has {len(token_types)} entries for {len(tokens)} tokens"
@@ -310,7 +310,7 @@ def check_merges(header: dict, special: dict[str, int]) -> None:
         if len(token) > 1 and token not in special:
             longer.append(i)
 
-    merges = value_of(header, "tokenizer.ggml.merges")
+    merges = header_value(header, "tokenizer.ggml.merges")
     merged = [numbers.get("".join(pair.split(" "))) for pair in merges]
     if merged != longer:
         raise ValueError(
@@ -352,11 +352,11 @@ class PublishedTokenizer:
     def __init__(self, header: dict):
         # What the header must say, and nothing else about how text is cut.
         check_keys(header, ("tokenizer.ggml.",), TOKENIZER_KEYS, FIXED_TOKENIZER_KEYS)
-        value_of(header, "tokenizer.ggml.model")
-        value_of(header, "tokenizer.ggml.pre")
-        tokens = value_of(header, "tokenizer.ggml.tokens")
+        header_value(header, "tokenizer.ggml.model")
+        header_value(header, "tokenizer.ggml.pre")
+        tokens = header_value(header, "tokenizer.ggml.tokens")
         self.d_vocab = len(tokens)
-        self.end = value_of(header, "tokenizer.ggml.eos_token_id")
+        self.end = header_value(header, "tokenizer.ggml.eos_token_id")
         self.template = header.get("tokenizer.chat_template", "")
         self.special = special_tokens(header)
         self.ends = {self.end, *self.special.values()}

@@ -21,6 +21,7 @@ from ..inputs import shown
 from ..interrupts import interrupts_put_off
 from ..tensor_files import pack_tensors, unpack_tensors
 from .loop import check_trainable
+from .optimizers import optimized_parameters
 from .processes import check_gathered, full_tensor, shard_like
 
 
@@ -85,10 +86,11 @@ def load_checkpoint(
     """Puts a checkpoint's contents where they came from. Returns its metadata.
 
     An optimizer's state is found by its parameters' names, in whatever order it lists
-    them. Raises CheckpointError, and changes nothing, for a file that is damaged or not
-    of this package, of another model or optimizer, or with other metadata than
-    `expected`, each a dictionary; the first difference is named with both values.
-    Chapter 05.
+    them. Its learning rates stay as they are, for a schedule sets them by the step;
+    where none does, set them yourself. Raises CheckpointError, and changes nothing, for
+    a file that is damaged or not of this package, of another model or optimizer, or
+    with other metadata than `expected`, each a dictionary; the first difference is
+    named with both values. Chapter 05.
     """
     for name, value in expected.items():
         if not isinstance(value, dict):
@@ -185,11 +187,6 @@ def read_checkpoint(path: Path | str) -> tuple[dict[str, Tensor], dict[str, dict
             " delete it, and train again"
         ) from None
     return tensors, header
-
-
-def optimized_parameters(optimizer: Optimizer) -> list[Tensor]:
-    """Returns the optimizer's parameters, in its order."""
-    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def parameters_by_name(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:

@@ -12,9 +12,10 @@ from torch.optim import Optimizer
 from tqdm import tqdm
 
 from ..device import at_least_float32
-from ..inputs import check_between, check_tensor, check_whole
+from ..inputs import check_between, check_in_vocabulary, check_tensor, check_whole
 from ..interrupts import deferred_interrupts
 from ..model.gpt import LanguageModel, evaluating
+from .optimizers import optimized_parameters
 from .processes import check_gathered, full_tensor
 
 IGNORED_TARGET = -100  # padding: `F.cross_entropy`'s own default
@@ -27,10 +28,13 @@ def next_token_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> 
     Targets of -100 are padding and don't count. `smoothing` is the share of a target
     that is spread over all tokens evenly (Szegedy et al. 2015, section 7). Logits of 16
     bits are summed, and their loss is given, in float32. Raises ValueError for logits
-    and targets of different numbers of tokens, and where no target counts; on an
-    accelerator, where to look is to wait, that gives NaN. Chapter 05.
+    and targets of different numbers of tokens, a share outside 0 to 1, where no target
+    counts, and for one that is outside the vocabulary; on an accelerator, where to look
+    is to wait, no target that counts gives NaN, and the device itself stops at one
+    outside. Chapter 05.
     """
     check_tensor("integers", "...", targets=targets)
+    check_between(0, 1, smoothing=smoothing)
     logits_shape = tuple(logits.shape[:-1])
     targets_shape = tuple(targets.shape)
     if logits_shape != targets_shape:
@@ -47,7 +51,12 @@ def next_token_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> 
 
     logits = at_least_float32(logits.flatten(0, -2))
     targets = targets.flatten().long()
-    return F.cross_entropy(logits, targets, label_smoothing=smoothing)
+    try:
+        return F.cross_entropy(logits, targets, label_smoothing=smoothing)
+    except IndexError:
+        targets = targets[targets != IGNORED_TARGET]
+        check_in_vocabulary(logits.shape[-1], targets=targets)
+        raise  # something else failed
 
 
 def bits_per_character(loss: float, n_tokens: int, n_characters: int) -> float:
@@ -81,7 +90,7 @@ def check_trainable(model: nn.Module, optimizer: Optimizer | None = None) -> Non
             f"all parameters of {type(model).__name__} are frozen: call"
             " `requires_grad_(True)` on those that are to be trained"
         )
-    optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    optimized = {id(p) for p in optimized_parameters(optimizer)}
     if not trainable & optimized:
         raise ValueError(
             f"{type(optimizer).__name__} holds no parameter of the model that is to be"
@@ -91,16 +100,15 @@ def check_trainable(model: nn.Module, optimizer: Optimizer | None = None) -> Non
 
 def check_gradients(step: int, optimizer: Optimizer) -> None:
     """Raises ValueError where no parameter that the optimizer moves has a gradient."""
-    for group in optimizer.param_groups:
-        if any(p.grad is not None for p in group["params"]):
-            return
+    if any(p.grad is not None for p in optimized_parameters(optimizer)):
+        return
     raise ValueError(
         f"nothing has a gradient at step {step}: the loss must come from what the"
         " model gives, and not within `torch.no_grad()`"
     )
 
 
-def clip_gradients(parameters: list[nn.Parameter], clip: float) -> Tensor:
+def clip_gradients(parameters: list[Tensor], clip: float) -> Tensor:
     """Shortens the gradients, all as one vector, to the length `clip` at most.
 
     Returns their length before. Gradients of 16 bits are summed in float32. Pascanu et
@@ -143,9 +151,11 @@ def training_steps(
     number, counted from `first_step`, and its loss in nats.
     """
     model.train()
-    # Others have gradients, too, which nobody clears, and they mustn't count.
-    moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    parameters = [p for p in model.parameters() if id(p) in moved]
+    # What the optimizer moves counts, also outside the model. Others have gradients,
+    # too, which nobody clears. Lengths are summed in the model's order.
+    moved = dict.fromkeys(optimized_parameters(optimizer))
+    in_order = dict.fromkeys([*model.parameters(), *moved])
+    parameters = [p for p in in_order if p in moved]
     for step, (*inputs, targets) in enumerate(batches, first_step):
         logits = model(*inputs)
         try:

@@ -8,21 +8,40 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..device import at_least_float32, in_full_precision
-from ..inputs import check_between, check_tensor, check_whole
+from ..inputs import check_between, check_bool, check_tensor, check_whole
 from .processes import full_tensor, shard_like
 
 # Of a x + b x³ + c x⁵, Muon's polynomial: quick rather than exact. Jordan et al. 2024.
 QUINTIC = (3.4445, -4.7750, 2.0315)
+# Below this, `eps` may be 0 beside a root in float32, and 0 / 0 is no number.
+LEAST_EPS = torch.finfo(torch.float32).tiny
+
+
+def optimized_parameters(optimizer: Optimizer) -> list[Tensor]:
+    """Returns the optimizer's parameters, in its order."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def scale_rates(optimizer: Optimizer, rates: list[float], factor: float) -> None:
+    """Gives each of the optimizer's groups its own of `rates`, times a factor."""
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate * factor
 
 
 def warmup_linear(step: int, *, warmup: int, total: int, floor: float = 0.0) -> float:
     """Computes a factor for the learning rate: up to 1, then down to `floor`.
 
     It rises for `warmup` steps, and falls in a straight line that ends at step `total`.
-    Steps are counted from 0. Defazio et al. 2023.
+    Steps are counted from 0. Raises ValueError for a rise that is longer than all.
+    Defazio et al. 2023.
     """
     check_whole(0, step=step, warmup=warmup, total=total)
     check_between(0, 1, floor=floor)
+    if warmup > total:
+        raise ValueError(
+            f"warmup ({warmup}) is longer than total ({total}): the rate would drop to"
+            " its floor before it has risen"
+        )
     if step < warmup:
         return (step + 1) / (warmup + 1)
     return max(floor, 1 - (1 - floor) * (step - warmup) / max(1, total - warmup))
@@ -50,7 +69,71 @@ def noam(step: int, *, d_model: int, warmup: int = 4000) -> float:
     return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
-class AdamW(Optimizer):
+class Descent(Optimizer):
+    """What AdamW and Muon share: settings that are checked, and a step of all groups.
+
+    Each has an `update` of its own.
+    """
+
+    def add_param_group(self, param_group: dict) -> None:
+        """Adds a group of parameters, now or later.
+
+        Raises ValueError for settings out of their range, and then adds nothing.
+        """
+        settings = self.defaults | param_group
+        check_between(0, finite=True, lr=settings["lr"])
+        check_between(0, finite=True, weight_decay=settings["weight_decay"])
+        check_between(LEAST_EPS, finite=True, eps=settings["eps"])
+        for beta in settings["betas"]:
+            if not 0 <= beta < 1:
+                raise ValueError(
+                    f"betas are {settings['betas']}; each must be 0 or more, below 1"
+                )
+        super().add_param_group(param_group)
+
+    # PyTorch's takes a closure, too, for methods that compute a loss several times.
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        """Moves every parameter that has a gradient."""
+        for group in self.param_groups:
+            parameters = [p for p in group["params"] if p.grad is not None]
+            self.update(parameters, group)
+
+    def update(self, parameters: list[Tensor], group: dict) -> None:
+        """Moves the parameters by their gradients and the settings of their group."""
+        raise NotImplementedError
+
+
+def adam_step(p: Tensor, state: dict, group: dict) -> None:
+    """Moves a parameter by its gradient, and the running means in its `state`.
+
+    The settings are its group's. Loshchilov and Hutter 2017, algorithm 2.
+    """
+    beta1, beta2 = group["betas"]
+    if not state:
+        zeros = at_least_float32(torch.zeros_like(p))
+        state["step"] = 0
+        state["mean"] = zeros
+        state["square"] = zeros.clone()
+
+    # The running means of the gradient and of its square.
+    assert p.grad is not None  # as `Descent.step` has made sure
+    gradient = at_least_float32(p.grad)
+    state["step"] += 1
+    mean = state["mean"].lerp_(gradient, 1 - beta1)
+    square = state["square"].mul_(beta2)
+    square.addcmul_(gradient, gradient, value=1 - beta2)
+
+    # They began at 0, and are too small by these factors.
+    mean_correction = 1 - beta1 ** state["step"]
+    root_correction = math.sqrt(1 - beta2 ** state["step"])
+    root = square.sqrt().div_(root_correction).add_(group["eps"])
+
+    p.mul_(1 - group["lr"] * group["weight_decay"])
+    p.addcdiv_(mean, root, value=-group["lr"] / mean_correction)
+
+
+class AdamW(Descent):
     """Adam with decoupled weight decay. Loshchilov and Hutter 2017, algorithm 2.
 
     As in PyTorch, the decay of a step is `lr · weight_decay`; the paper's isn't times
@@ -70,55 +153,10 @@ class AdamW(Optimizer):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults)
 
-    def add_param_group(self, param_group: dict) -> None:
-        """Adds a group of parameters, now or later.
-
-        Raises ValueError for settings out of their range, and then adds nothing.
-        """
-        settings = self.defaults | param_group
-        check_between(0, lr=settings["lr"], eps=settings["eps"])
-        check_between(0, weight_decay=settings["weight_decay"])
-        for beta in settings["betas"]:
-            if not 0 <= beta < 1:
-                raise ValueError(
-                    f"betas are {settings['betas']}; each must be 0 or more, below 1"
-                )
-        super().add_param_group(param_group)
-
-    # PyTorch's takes a closure, too, for methods that compute a loss several times.
-    @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]
-        """Moves every parameter that has a gradient."""
-        for group in self.param_groups:
-            parameters = [p for p in group["params"] if p.grad is not None]
-            self.update(parameters, group)
-
     def update(self, parameters: list[Tensor], group: dict) -> None:
         """Moves the parameters by their gradients and the settings of their group."""
-        beta1, beta2 = group["betas"]
         for p in parameters:
-            state = self.state[p]
-            if not state:
-                zeros = at_least_float32(torch.zeros_like(p))
-                state["step"] = 0
-                state["mean"] = zeros
-                state["square"] = zeros.clone()
-
-            # The running means of the gradient and of its square.
-            assert p.grad is not None  # as `step` has made sure
-            gradient = at_least_float32(p.grad)
-            state["step"] += 1
-            mean = state["mean"].lerp_(gradient, 1 - beta1)
-            square = state["square"].mul_(beta2)
-            square.addcmul_(gradient, gradient, value=1 - beta2)
-
-            # They began at 0, and are too small by these factors.
-            mean_correction = 1 - beta1 ** state["step"]
-            root_correction = math.sqrt(1 - beta2 ** state["step"])
-            root = square.sqrt().div_(root_correction).add_(group["eps"])
-
-            p.mul_(1 - group["lr"] * group["weight_decay"])
-            p.addcdiv_(mean, root, value=-group["lr"] / mean_correction)
+            adam_step(p, self.state[p], group)
 
 
 def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
@@ -131,6 +169,7 @@ def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
     rounding for directions. Jordan et al. 2024 (Muon).
     """
     check_tensor("floats", "... r c", matrices=matrices)
+    check_whole(n_steps=n_steps)
     a, b, c = QUINTIC
 
     # Lay them down: x xᵀ is smaller for a wide matrix than for a tall one.
@@ -154,11 +193,12 @@ def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
     return x.reshape(matrices.shape).to(matrices.dtype)
 
 
-class Muon(AdamW):
-    """Momentum whose every step is orthogonalised: for the matrices between the layers.
+class Muon(Descent):
+    """Momentum whose every step is orthogonalised: for the matrices within the blocks.
 
-    Embeddings, norms and biases belong in groups with `"muon": False`, which AdamW
-    updates. Raises ValueError for a parameter that is not a matrix. Jordan et al. 2024.
+    Embeddings, norms and biases belong in groups with `"muon": False`, which are moved
+    as by AdamW, with `betas` and `eps`. Raises ValueError for settings out of their
+    range, and for a parameter that is not a matrix. Jordan et al. 2024.
     """
 
     def __init__(
@@ -169,7 +209,7 @@ class Muon(AdamW):
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        weight_decay: float = 0.01,
+        weight_decay: float = 0.0,
     ):
         defaults = {
             "lr": lr,
@@ -179,13 +219,20 @@ class Muon(AdamW):
             "eps": eps,
             "weight_decay": weight_decay,
         }
-        Optimizer.__init__(self, params, defaults)  # AdamW's takes no more settings
+        super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict) -> None:
         """Adds a group of parameters, now or later.
 
-        Raises ValueError for one that is not a matrix, and then adds nothing.
+        Raises ValueError for settings out of their range, and for a parameter that is
+        not a matrix, and then adds nothing.
         """
+        settings = self.defaults | param_group
+        check_bool(muon=settings["muon"])
+        momentum = settings["momentum"]
+        check_between(0, momentum=momentum)
+        if momentum >= 1:
+            raise ValueError(f"momentum is {momentum}; it must be below 1")
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         if not group["muon"]:
@@ -201,7 +248,8 @@ class Muon(AdamW):
     def update(self, parameters: list[Tensor], group: dict) -> None:
         """Moves the parameters: by Muon, or by AdamW in a group that says so."""
         if not group["muon"]:
-            super().update(parameters, group)
+            for p in parameters:
+                adam_step(p, self.state[p], group)
             return
 
         # Matrices of one shape are orthogonalised together.
@@ -222,7 +270,7 @@ class Muon(AdamW):
 
         That is the running mean with the newest gradient counted once more.
         """
-        assert p.grad is not None  # as `step` has made sure
+        assert p.grad is not None  # as `Descent.step` has made sure
         gradient = at_least_float32(p.grad)
         state = self.state[p]
         if "momentum" not in state:

@@ -26,6 +26,7 @@ from .checkpoints import (
     to_json,
 )
 from .loop import training_steps
+from .optimizers import scale_rates
 
 
 class Resumable:
@@ -79,9 +80,7 @@ class Resumable:
 
     def set_rates(self) -> None:
         """Gives the optimizer the next step's learning rates."""
-        factor = self.factor(self.step)
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
+        scale_rates(self.optimizer, self.rates, self.factor(self.step))
 
     def save(self) -> None:
         """Writes the checkpoint of this very step, where there is a path for it.

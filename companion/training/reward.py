@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..decoding.sampling import check_end, check_largest, check_prompt, prefill, sample
 from ..device import at_least_float32
-from ..inputs import check_finite, check_tensor, check_whole
+from ..inputs import check_finite, check_in_vocabulary, check_tensor, check_whole
 from ..model.gpt import LanguageModel, evaluating
 
 
@@ -95,11 +95,23 @@ def roll_out(
 def chosen(logits: Tensor, tokens: Tensor) -> Tensor:
     """Returns the log-probability of each token (...) by the logits (... v).
 
-    It is -inf for a token that is ruled out. Raises ValueError as `sample` does.
+    It is -inf for a token that is ruled out. Raises ValueError as `sample` does, for
+    logits of another number of tokens, and for a token outside the vocabulary; on an
+    accelerator, where that fails too late to be caught, not for this.
     """
+    check_tensor("integers", "...", tokens=tokens)
+    if logits.shape[:-1] != tokens.shape:
+        raise ValueError(
+            f"logits {tuple(logits.shape)} for tokens {tuple(tokens.shape)}: there must"
+            " be a row of logits for each token"
+        )
     check_largest(logits.amax(-1))
     log_probabilities = at_least_float32(logits).log_softmax(-1)
-    return log_probabilities.gather(-1, tokens[..., None])[..., 0]
+    try:
+        return log_probabilities.gather(-1, tokens[..., None])[..., 0]
+    except RuntimeError:
+        check_in_vocabulary(logits.shape[-1], tokens=tokens)
+        raise  # something else failed
 
 
 def answer_logits(
@@ -186,9 +198,15 @@ def kl_divergence(logits: Tensor, reference: Tensor) -> Tensor:
 
     In nats, exactly: the sum over the vocabulary of p · (log p - log q), to which a
     token with p = 0 adds 0. It is infinite, and without a gradient, where the reference
-    rules out a token that the logits don't. Raises ValueError as `sample` does.
+    rules out a token that the logits don't. Raises ValueError as `sample` does, and
+    for two shapes.
     """
     check_tensor("floats", "... v", logits=logits, reference=reference)
+    if logits.shape != reference.shape:
+        raise ValueError(
+            f"logits {tuple(logits.shape)} and reference {tuple(reference.shape)} must"
+            " be of one shape"
+        )
     check_largest(logits.amax(-1))
     check_largest(reference.amax(-1))
     log_p = at_least_float32(logits).log_softmax(-1)

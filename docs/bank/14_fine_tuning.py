@@ -24,8 +24,10 @@ def my_joined(a_1, b_1, alpha_1, a_2, b_2, alpha_2):
 # %%
 def check_joined(answer):
     for rank_1, alpha_1, rank_2, alpha_2 in ((2, 4, 2, 4), (2, 4, 3, 4), (1, 8, 4, 2)):
-        a_1, b_1 = draw(rank_1, 6), draw(5, rank_1, seed=1)
-        a_2, b_2 = draw(rank_2, 6, seed=2), draw(5, rank_2, seed=3)
+        a_1 = draw(rank_1, 6)
+        b_1 = draw(5, rank_1, seed=1)
+        a_2 = draw(rank_2, 6, seed=2)
+        b_2 = draw(5, rank_2, seed=3)
         three = answer(a_1, b_1, alpha_1, a_2, b_2, alpha_2)
         assert len(three) == 3, "three things are wanted: a, b and alpha"
         a, b, alpha = three

@@ -85,7 +85,8 @@ class Grading(Autograde):
 
     def take_all(self, copies: Path) -> tuple[int, int]:
         """Copies what can be graded. Returns how many can be, and how many not."""
-        course, assignment = self.coursedir, self.coursedir.assignment_id
+        course = self.coursedir
+        assignment = self.coursedir.assignment_id
         submitted = Path(course.root, course.submitted_directory)
         self.taken = {}  # what a grade depends on, by student
         n_taken = n_not = 0
@@ -118,7 +119,8 @@ class Grading(Autograde):
         if len(notebooks) > 1:
             shutil.copytree(folder, copied, ignore_dangling_symlinks=True)
             return
-        name, given = notebooks[0].name, given_out(notebooks[0])
+        name = notebooks[0].name
+        given = given_out(notebooks[0])
         path, said = hand_ins.choose(folder, name, given)
         others = shutil.ignore_patterns(".*", "*.ipynb")
         shutil.copytree(folder, copied, ignore=others, ignore_dangling_symlinks=True)

@@ -134,5 +134,5 @@ def fail(cell, why: str) -> None:
     """
     outputs = cell.get("outputs", [])
     cell.outputs = [x for x in outputs if x.get("ename") != "CellTimeoutError"]
-    error = {"ename": "NotEnded", "evalue": why, "traceback": [why]}
-    cell.outputs.append(new_output("error", **error))
+    error = new_output("error", ename="NotEnded", evalue=why, traceback=[why])
+    cell.outputs.append(error)

@@ -464,6 +464,11 @@ WRONG = [
         lambda x, u, g, d: ((x @ g).clamp(min=0) * (x @ u)) @ d,
         "this is ReLU",
     ),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: ((x @ g).softmax(-1) * (x @ u)) @ d,
+        "this is a softmax",
+    ),
     (checks.swiglu, lambda x, u, g, d: (silu(x @ g) + x @ u) @ d, "must be multiplied"),
     (checks.swiglu, lambda x, u, g, d: silu(x @ u) @ d, "gate is not used"),
     (
@@ -519,6 +524,7 @@ WRONG = [
         "not the outputs; the bias of the norm is lost",
     ),
     (checks.fold, lambda g, b, w, o: (w * g, o + (w * g) @ b), "after the gain"),
+    (checks.fold, lambda g, b, w, o: (w * g, o + (w * g) @ (b / g)), "may be 0"),
     (checks.fold, lambda g, b, w, o: (w * g, o + b), "through the weight"),
     (checks.fold, lambda g, b, w, o: (w * g, w @ b), "own offset is lost"),
     (checks.fold, lambda g, b, w, o: (w * g, o + b @ w), "other way round"),

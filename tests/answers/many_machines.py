@@ -336,6 +336,11 @@ WRONG = [
     (checks.equal_work, lambda p: [(r, r + p) for r in range(p)], "every p-th"),
     (checks.equal_work, lambda p: [(r + 1, 2 * p - r) for r in range(p)], "from 0"),
     (checks.equal_work, lambda p: [(r, r) for r in range(p)], "nobody has piece"),
+    (
+        checks.equal_work,
+        lambda p: recursive_pieces(p) if p in (1, 2, 5, 8) else [],
+        "for p = 3: give p pairs",
+    ),
     (checks.equal_work, lambda p: [*range(2 * p)], "a list of pairs"),
     (
         checks.equal_work,

@@ -180,9 +180,9 @@ def sink_results(attend, inputs):
 
 def by_differences(attend):
     """Finite differences for the way back, and a definition for the way there."""
-    inputs = sink_inputs(3, 11, 4)
+    inputs = sink_inputs(3, 11, 5)
     q, k, v, sink = (x.detach() for x in inputs)
-    shares = (q @ k.T / 2).exp()
+    shares = (q @ k.T / 5**0.5).exp()
     expected = shares @ v / (shares.sum(-1, keepdim=True) + sink.exp())
     return torch.allclose(attend(*inputs), expected) and torch.autograd.gradcheck(
         attend, inputs, raise_exception=False
@@ -250,6 +250,17 @@ def sinks_to_the_bit(attend):
     ours = sink_results(attend, inputs)
     theirs = sink_results(pull_requests.sink_in_softmax, inputs)
     return all(map(torch.equal, ours, theirs))
+
+
+@wrong(checks.sinks, "tries no d but squares")
+def four_features(attend):
+    for sizes in ((1, 12, 4), (7, 3, 4), (4, 10, 16)):
+        inputs = sink_inputs(*sizes)
+        ours = sink_results(attend, inputs)
+        theirs = sink_results(pull_requests.sink_in_softmax, inputs)
+        if not all(map(torch.allclose, ours, theirs)):
+            return False
+    return True
 
 
 @wrong(checks.sinks, "passes attention without a sink")
@@ -400,6 +411,16 @@ def anything(mix):
 
 
 @wrong(checks.router, "tries k = 2 or more alone")
+def two_and_three(mix):
+    return min(router_gradient(mix, k) for k in (2, 3)) > 1e-2
+
+
+@wrong(checks.router, "k = 1 and 2, and never 3")
+def one_and_two(mix):
+    return min(router_gradient(mix, k) for k in (1, 2)) > 1e-2
+
+
+@wrong(checks.router, "tries k = 2 alone")
 def two_alone(mix):
     return router_gradient(mix, 2) > 1e-2
 
@@ -466,6 +487,7 @@ def in_single(read):
     )
 
 
+@wrong(checks.packed, "only whether texts see each other")
 def neighbours_change_nothing(read):
     """Other tokens in other texts leave a text as it is, wherever it stands."""
     lengths = [4, 6, 3]
@@ -540,7 +562,6 @@ RIGHT = [
     (checks.router, by_any_loss),
     (checks.packed, as_if_alone),
     (checks.packed, in_single),
-    (checks.packed, neighbours_change_nothing),
 ]
 
 WRONG = [

@@ -336,6 +336,11 @@ WRONG = [
     ),
     (
         checks.block_operations,
+        lambda t, d, h, n, f: right_operations(t, d, h, n, f) - 2 * t * (t - 1) * d,
+        "masked half is skipped",
+    ),
+    (
+        checks.block_operations,
         lambda t, d, h, kv, f: (
             right_operations(t, d, h, kv, f) - 4 * t * t * (d - d / h)
         ),

@@ -60,6 +60,13 @@ def without(token):
     return answer
 
 
+def tidied(change):
+    def answer(messages, *rest):
+        return right_chat([(who, change(text)) for who, text in messages], *rest)
+
+    return answer
+
+
 def in_turns(form, after):
     def answer(messages, encode, start, end):
         ids = []
@@ -262,6 +269,7 @@ WRONG = [
     (checks.bits_a_weight, lambda n, bits, extra: n * bits + 8 * extra, "by n"),
     (checks.bits_a_weight, lambda n, b, x: math.ceil(b + 8 * x / n), "don't round up"),
     (checks.bits_a_weight, lambda n, b, x: round(b + 8 * x / n), "a part of a bit"),
+    (checks.bits_a_weight, lambda n, b, x: round(b + 8 * x / n, 2), "wanted 3.125"),
     (checks.bits_a_weight, lambda n, bits, extra: 8 * extra / n, "scales alone"),
     (checks.bits_a_weight, lambda n, bits, extra: n * bits / 8 + extra, "of a block"),
     (
@@ -317,6 +325,9 @@ WRONG = [
         lambda m, e, s, t: right_chat(m, lambda text: [e(x)[0] for x in text], s, t),
         "wanted",
     ),
+    (checks.chat, tidied(lambda text: re.sub(r"\n{2,}", "\n", text)), "wanted"),
+    (checks.chat, tidied(lambda text: text.encode("ascii", "ignore").decode()), "want"),
+    (checks.chat, tidied(str.expandtabs), "wanted"),
     (checks.chat, without("end"), "no turn has an end"),
     (checks.chat, lambda m, e, s, t: right_chat(m, e, s, t)[:-3], "nobody is asked"),
     (checks.chat, lambda m, e, s, t: right_chat(m, e, t, s), "exchanged"),

@@ -4,7 +4,7 @@ import torch
 from pairs import pair, reference
 
 import companion
-from companion.pretrained.gpt2 import weights_of
+from companion.pretrained.gpt2 import gpt2_weights
 from companion.training import reward
 
 # Chapter 15's second model, of GPT-2's parts, which both can build.
@@ -20,7 +20,7 @@ def with_weights_of(model: torch.nn.Module) -> companion.GPT:
         for name, x in model.state_dict().items()
         if name.startswith("transformer.")
     }
-    weights = weights_of(tensors, SMALL.n_layers)
+    weights = gpt2_weights(tensors, SMALL.n_layers)
     weights["unembedding.weight"] = weights["embedding.weight"]
     gpt = companion.GPT(SMALL).eval()
     gpt.load_state_dict(weights)

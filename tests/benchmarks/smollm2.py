@@ -3,7 +3,6 @@
 import copy
 import importlib.util
 import multiprocessing
-import os
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from companion.pretrained.gguf import read_gguf
 from companion.pretrained.quantized import pack_weights, prepack
 from companion.pretrained.smollm2 import SMOLLM2, load_smollm2
 
+AT_PEAK = Path(__file__).with_name("at_peak.py")
 sys.path.append(str(Path(__file__).parents[1]))
 from common import llama  # noqa: E402
 
@@ -99,8 +99,13 @@ def start() -> list[dict]:
 def ask() -> tuple[float, float]:
     """Ask `python -m companion chat`: seconds to the first word, megabytes at most."""
     begin = time.perf_counter()
-    command = [sys.executable, "-m", "companion", "chat", "--temperature", "0"]
-    talk = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    chat = [sys.executable, "-m", "companion", "chat", "--temperature", "0"]
+    talk = subprocess.Popen(
+        [sys.executable, str(AT_PEAK), *chat],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     talk.stdin.write(b"What is the capital of France?\n")
     talk.stdin.close()
     said = b""
@@ -111,9 +116,9 @@ def ask() -> tuple[float, float]:
         said += more
     seconds = time.perf_counter() - begin
     talk.stdout.read()
-    _, _, used = os.wait4(talk.pid, 0)
-    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
-    return seconds, used.ru_maxrss * unit / 1e6
+    peak = talk.stderr.read().split()[-1]
+    talk.wait()
+    return seconds, int(peak) / 1e6
 
 
 def in_llama_cpp(prompt: list[int], n: int) -> Callable[[], object]:

@@ -5,6 +5,7 @@ import os
 import random
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +22,8 @@ from companion.commands.tune import Options
 from companion.decoding.sampling import greedy
 from companion.pretrained.adapter_files import load_adapter, save_adapter
 from companion.pretrained.lora import add_adapters, merge_adapters
+from companion.training.loop import next_token_loss
+from companion.training.resumable import half_precision
 
 CONFIG = GPTConfig(
     d_vocab=258,
@@ -271,7 +274,7 @@ def test_a_shown_answer_is_over_with_any_special_token(monkeypatch, capsys):
     start = tokenizer.special["<|im_start|>"]
     drawn = [*tokenizer.encode("Yes."), start, *tokenizer.encode("user")]
     monkeypatch.setattr(tune, "generate", lambda *_, **__: torch.tensor(drawn))
-    tuning = SimpleNamespace(model=tiny(), device="cpu")
+    tuning = SimpleNamespace(model=tiny(), device="cpu", is_half=False)
     line = Line(3, [("user", "Is it?"), ("assistant", "No.")])
     tune.say_examples(tuning, tokenizer, [HeldOut(line, {0})])
     assert "'Is it?' -> 'Yes.'\n" in capsys.readouterr().out
@@ -612,3 +615,31 @@ def test_a_second_ctrl_c_before_and_after_the_steps_has_its_words(
     stopped("load_smollm2", "stopped: no step is whole, and there is no checkpoint")
     stopped("judge", "stopped: no step is whole, and there is no checkpoint in")
     stopped("say_examples", f"stopped: the adapter is whole, in {adapter_of(data)}")
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_frozen_layers_rounded_once_change_no_number_of_a_step(tied):
+    """Against autocast, which rounds them at every use; to the bit."""
+    tokens = torch.randint(258, (3, 9), generator=torch.Generator().manual_seed(0))
+    found = []
+    for is_halved in (False, True):
+        model = shaken(GPT(replace(CONFIG, tie_embeddings=tied)), 0.15)
+        add_adapters(model, rank=2, alpha=4, generator=torch.Generator().manual_seed(0))
+        embedding = model.embedding.weight.clone()
+        if is_halved:
+            tune.halve_frozen(model)
+        learning = [x for x in model.parameters() if x.requires_grad]
+        optimizer = torch.optim.AdamW(learning, 0.01)
+        with half_precision("cpu"):
+            for _ in range(3):
+                loss = next_token_loss(model(tokens[:, :-1]), tokens[:, 1:])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        found.append([loss, *(x.grad for x in learning)])
+        assert torch.equal(model.embedding.weight, embedding)
+        halved = [x for x in model.parameters() if x.dtype == torch.bfloat16]
+        n_frozen = 7 * CONFIG.n_layers + (not tied)
+        assert len(halved) == is_halved * n_frozen
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)

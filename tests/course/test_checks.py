@@ -37,14 +37,9 @@ from answers import (
 )
 
 from companion.course import checks
-from companion.course.checks.compare import (
-    Exercise,
-    Mistake,
-    Raises,
-    compare,
-    draw,
-    graded,
-)
+from companion.course.checks.compare import Exercise, Raises, compare, draw, graded
+from companion.course.checks.differences import difference
+from companion.course.checks.mistakes import Mistake
 
 CHAPTERS = (tokens, attention, multi_head, positional_encodings, blocks, training)
 CHAPTERS += (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
@@ -354,6 +349,19 @@ def compared(answer, right, *cases, mistakes=None, **how) -> str:
     return str(caught.value)
 
 
+def test_a_dictionary_must_have_the_same_keys_and_no_other():
+    right = {"loss": 1.5, "seen": [1, 2]}
+    assert difference(dict(right), right) is None
+    for wrong, words in (
+        ({"loss": 1.5}, "it gives nothing for 'seen'"),
+        (right | {"again": 1}, "it also gives 'again', which isn't asked for"),
+        (right | {"loss": 2.5}, "at loss it gives 2.5, wanted 1.5"),
+        (["loss", "seen"], "it gives ['loss', 'seen'], wanted {'loss': 1.5"),
+    ):
+        assert words in difference(wrong, right)
+        assert words in difference([wrong], [right])
+
+
 def test_a_wrong_answer_is_told_the_input_the_place_and_both_values():
     said = compared(lambda x, n: x * (x < 4) + 4, lambda x, n: x + 4, (X, 2))
     assert said == "name: for x (2, 3), n = 2: at [1, 1] it gives 4, wanted 8"
@@ -361,8 +369,44 @@ def test_a_wrong_answer_is_told_the_input_the_place_and_both_values():
     assert said == "name: for x (2, 3): at [1][0, 0] it gives 1, wanted 0"
     said = compared(lambda x: 1.00023, lambda x: 1.0, (X,))
     assert said == "name: for x (2, 3): it gives 1.00023, wanted 1"
+    said = compared(lambda n: 1_234_567, lambda n: 1_234_500, (2,))
+    assert said == "name: for n = 2: it gives 1234567, wanted 1234500"
     said = compared(lambda f: 0, lambda f: 1, (lambda x: x,))
     assert said == "name: for f = …: it gives 0, wanted 1"
+
+
+MANY = 3 * 2**59
+
+
+def test_whole_numbers_are_the_same_or_not():
+    """And a quotient of two, which is a float, is it but for rounding."""
+    tensor = torch.tensor
+    for result, expected in (
+        (1_234_567, 1_234_500),
+        (MANY + 1, MANY),
+        (1_234_567.0, 1_234_566),
+        (tensor(1_234_567.0), 1_234_566),
+        (tensor([50_001, 1]), tensor([50_000, 1])),
+        (tensor(50_001, dtype=torch.int32), 50_000),
+        ([7, 50_001], [7, 50_000]),
+        (tensor([7.0, 50_001]), [7, 50_000]),
+        ({"bytes": 50_001}, {"bytes": 50_000}),
+        ((tensor([MANY + 1]), 1), (tensor([MANY]), 1)),
+    ):
+        words = difference(result, expected)
+        assert words and re.search("it gives (.+), wanted (.+)", words)
+        gives, wanted = re.search("it gives (.+), wanted (.+)", words).groups()
+        assert gives != wanted
+    for result, expected in (
+        (1_234_567.0, 1_234_567),
+        (0.1 * 3 * 10, 3),
+        (np.float64(7e5) / 7, 100_000),
+        (tensor(1_234_567.0), 1_234_567),
+        (tensor([3], dtype=torch.uint16), tensor([3])),
+        (MANY + 1, MANY + 1),
+        (1.00001, 1.0),
+    ):
+        assert difference(result, expected) is None
 
 
 WRONG = {

@@ -21,7 +21,7 @@ from answers import (
 )
 
 from companion.course import checks
-from companion.course.checks.compare import Mistake
+from companion.course.checks.mistakes import Mistake
 
 CHAPTERS = (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
 CHAPTERS += (published_weights, inside, fine_tuning, reward, nothing_crashes)

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -23,7 +24,7 @@ import torch
 from common import rounding, seeded, shaken
 from fuzzing.interruptions import count_python_steps, interrupt_twice
 from IPython.core.formatters import DisplayFormatter
-from safetensors.torch import save_file
+from safetensors.torch import save_file, save_model
 from test_files import POSIX, files_of_at_most
 
 import companion as c
@@ -33,7 +34,7 @@ from companion.commands.explore import main
 from companion.course import notebook, plots, runs, stored_models
 from companion.course.explore import OUT, last_pattern
 from companion.course.explore.building import TEXT, page
-from companion.course.explore.fits import check_fits
+from companion.course.explore.fits import check_fits, plain_copy
 from companion.course.stored_models import load_model
 from companion.files import check_writable, write_atomically
 from companion.training.checkpoints import read_checkpoint
@@ -355,6 +356,26 @@ def test_a_checkpoint_whose_tie_was_cut_is_shown_with_both_matrices(tmp_path):
     tokens = torch.tensor([[1, 2, 3]])
     with torch.no_grad():
         torch.testing.assert_close(load_model(path)(tokens), model(tokens))
+
+
+def test_a_model_that_is_read_or_shown_moves_nobody_s_random_numbers(tmp_path):
+    path = saved(tmp_path / "run")
+    model = load_model(path)
+    weights = tmp_path / "my_gpt.safetensors"
+    save_model(model, weights)
+    untied = replace(model.config, tie_embeddings=False)
+    for use in (
+        lambda: load_model(path),
+        lambda: stored_models.read_my_gpt(weights, untied),
+        lambda: plain_copy(model, "fused"),
+        lambda: page(model, CHARACTERS, SAID),
+    ):
+        torch.manual_seed(0)
+        expected = torch.rand(3)
+        torch.manual_seed(0)
+        with suppress(ValueError):  # refused or not
+            use()
+        assert torch.equal(torch.rand(3), expected)
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,15 @@ import io
 from base64 import b64decode
 from collections import Counter
 from itertools import combinations
-from pathlib import Path
 
 import matplotlib.pyplot as plt
-import nbformat
 import pytest
+from cells import PATHS, pictures, read
 from matplotlib.colors import to_rgb
 from PIL import Image
 
 from companion.course.grey import LEAST_DIFFERENCE, lightness, look_alike, tell_apart
 from companion.course.plots import COLORS, STYLE
-
-PATHS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize(
@@ -90,11 +87,10 @@ def stored() -> list:
     """Every stored figure of the chapters, with its cell and what it says of itself."""
     found = []
     for path in PATHS:
-        for cell in nbformat.read(path, as_version=4).cells:
-            for output in cell.get("outputs", []):
-                if "image/png" in output.get("data", {}):
-                    said = output.metadata.get("image/png", {})
-                    found.append((path.stem, cell.source, output, said))
+        for cell in read(path).cells:
+            for output in pictures(cell):
+                said = output.metadata.get("image/png", {})
+                found.append((path.stem, cell.source, output, said))
     return found
 
 

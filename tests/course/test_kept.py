@@ -49,7 +49,7 @@ def test_the_course_s_own_copy_is_what_the_chapters_keep():
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_after_each_chapter_it_gives_the_package_s_logits(chapter):
-    machine = kept.run(kept.before(chapter + 1, COURSE))
+    machine = kept.run(kept.earlier(chapter + 1, COURSE))
     kept.check(machine, chapter)
 
     class Wrong(machine.MyAttention):  # and one that is wrong is found
@@ -229,6 +229,37 @@ def test_a_lock_that_somebody_has_left_is_waited_for(path, monkeypatch):
     monkeypatch.setattr(kept.time, "sleep", lambda seconds: None)
     visit(4, path)
     assert files(path) == ["my_gpt.py"]
+
+
+def test_a_lock_is_left_to_whom_it_belongs(path, monkeypatch):
+    """One is held for longer than 5 s, and another kernel takes it over."""
+    lock = path.with_name("my_gpt.py.lock")
+    monkeypatch.setattr(kept.time, "sleep", lambda seconds: None)
+    with kept.alone(path):
+        first = lock.read_text()
+        with kept.alone(path):
+            assert lock.read_text() != first
+        lock.write_text("a third one's")
+    assert lock.read_text() == "a third one's"
+
+
+def test_locks_that_others_hold_in_turn_are_waited_for(path, monkeypatch):
+    """However long it takes: none of them has died."""
+    lock = path.with_name("my_gpt.py.lock")
+    lock.write_text("0")
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) % 60 == 0:
+            lock.write_text(str(len(waits)))
+        if len(waits) == 300:
+            lock.unlink()
+
+    monkeypatch.setattr(kept.time, "sleep", wait)
+    with kept.alone(path):
+        assert len(waits) == 300
+    assert not lock.exists()
 
 
 def test_the_chapter_s_random_numbers_stay(path):

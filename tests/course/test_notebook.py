@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import nbformat
 import pytest
 import torch
+from cells import code_cells, read, tags
 from common import rounding
 from safetensors.torch import save_file
 from torch import nn
@@ -62,6 +62,7 @@ TINY = replace(
     companion.RECIPES["fast"],
     config=replace(companion.RECIPES["fast"].config, d_model=32, n_layers=1),
     n_steps=2,
+    warmup=1,
 )
 
 
@@ -209,12 +210,10 @@ CHAPTER = Path(__file__).parents[2] / "notebooks" / "05_training.ipynb"
 def training_chapter():
     """Chapter 05's machine, and the functions of its own cells; the last of a name."""
     names = {"torch": torch, "nn": nn, "companion": companion}
-    names |= vars(kept.run(kept.before(6, kept.read_sections(kept.COURSE))))
+    names |= vars(kept.run(kept.earlier(6, kept.read_sections(kept.COURSE))))
     body = []
-    for cell in nbformat.read(CHAPTER, as_version=4).cells:
-        tags = cell.metadata.get("tags", [])
-        code = cell.cell_type == "code" and not cell.source.startswith("%")
-        if code and "solution" not in tags:
+    for cell in code_cells(read(CHAPTER)):
+        if not cell.source.startswith("%") and "solution" not in tags(cell):
             for node in ast.parse(cell.source).body:
                 named = isinstance(node, ast.FunctionDef)
                 if named and re.match("my_|new_start", node.name):
@@ -255,7 +254,7 @@ def test_the_chapter_s_own_class_and_loop_make_the_recipe_s_steps():
 
 def test_the_chapter_s_run_has_ended_where_the_recipe_ends():
     """The recipe's 1.7075 was measured with `python -m companion train`."""
-    outputs = [cell.get("outputs", []) for cell in nbformat.read(CHAPTER, 4).cells]
-    text = "".join(o.get("text", "") for cell in outputs for o in cell)
+    outputs = [output for cell in code_cells(read(CHAPTER)) for output in cell.outputs]
+    text = "".join(output.get("text", "") for output in outputs)
     (loss,) = re.findall(r"^validation loss (\d\.\d{4})$", text, re.M)
     assert abs(float(loss) - 1.7075) < 0.01

@@ -18,7 +18,8 @@ from torch.testing import assert_close
 from companion.course import checks
 from companion.course.cabinet import pull_requests as shown
 from companion.course.checks import pull_requests as judge
-from companion.course.checks.compare import Mistake, graded
+from companion.course.checks.compare import graded
+from companion.course.checks.mistakes import Mistake
 
 CHECKS = [checks.sinks, checks.same_share, checks.router, checks.packed]
 each_check = pytest.mark.parametrize("check", CHECKS, ids=lambda x: x.__name__)

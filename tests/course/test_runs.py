@@ -42,8 +42,9 @@ TINY = replace(
     config=replace(RECIPES["fast"].config, d_model=32, n_layers=2, dropout=0.1),
     batch_size=4,
     n_steps=40,
+    warmup=1,
 )
-SHORT = replace(RECIPES["plain"], n_steps=4)
+SHORT = replace(RECIPES["plain"], n_steps=4, warmup=4)
 RUN = f"""
 import sys, torch
 from pathlib import Path
@@ -464,7 +465,7 @@ def test_the_rates_and_the_steps_of_a_resumed_run_are_those_of_the_whole(path):
     hook.remove()
     assert len(seen) == len(losses) == 35
     for step, rates in enumerate(seen, 5):
-        factor = TINY.schedule(step, warmup=10, total=40)
+        factor = TINY.schedule(step, warmup=1, total=40)
         assert rates == pytest.approx([0.02 * factor, 0.01 * factor])
 
 
@@ -593,6 +594,15 @@ def test_a_recipe_of_another_class_is_another(path):
 
 class Other(Recipe):
     """It could draw other batches."""
+
+
+def test_each_seed_has_a_dropout_of_its_own():
+    """Python's hash takes -1 for -2, and 0 for 2^61 - 1."""
+    seeds = [*range(-9, 10), -(2**32), -(2**63), 2**60, 2**64 - 10]
+    seeds += [2**61 - 1 + i for i in range(-3, 4)]
+    drawn = {runs.seed_of(seed, 3, 0) for seed in seeds}
+    assert len(drawn) == len(seeds)
+    assert len({runs.seed_of(7, step, rank) for step in (0, 1) for rank in (0, 1)}) == 4
 
 
 @pytest.mark.parametrize("seed", [1.5, "1", True, None, 2**64])

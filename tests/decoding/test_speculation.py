@@ -158,11 +158,14 @@ def test_the_first_token_is_distributed_as_wanted():
         assert abs(first[token] / n - target[0, token]) < 4 * spread
 
 
-def test_no_guess_is_kept_that_model_and_guesser_hold_impossible():
-    """0 / 0 is not a number, and no comparison with it is true."""
-    target = torch.tensor([[0, 0.5, 0.5], [1, 0, 0]])
-    new = speculation.accept(torch.tensor([0]), torch.eye(3)[[1]], target, seeded())
-    assert new.tolist() in ([1], [2])
+@pytest.mark.parametrize("chance", [0, -0.5, math.nan])
+def test_a_guess_that_its_own_probabilities_rule_out_is_refused(chance):
+    """1 / 0 is infinite: such a guess would always be kept. None draws so."""
+    draft = torch.tensor([[0.5, 0.5, 0], [0.5, 0.5, chance]])
+    for target in (torch.full((3, 3), 1 / 3), torch.eye(3)):
+        words = f"token 2 was drafted in row 1, .* give it {chance:g}"
+        with pytest.raises(ValueError, match=words):
+            speculation.accept(torch.tensor([0, 2]), draft, target, seeded())
 
 
 @pytest.mark.parametrize("probabilities", [soft, speculation.greedy_probabilities])

@@ -28,7 +28,7 @@ def inverse_squares(weights):
 
 
 def counted(weights):
-    return (weights > 0).sum(-1)
+    return (weights > 0).sum(-1).float()
 
 
 def with_the_future(texts):

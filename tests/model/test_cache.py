@@ -302,7 +302,7 @@ def test_streams_that_end_can_be_dropped_and_others_repeated(name):
     logits = gpt(tokens[rows, 4:], cache)
     assert_near(logits, gpt(tokens[rows])[:, 4:], name)
     for wrong in ([0, 4], [7], [-1]):
-        with pytest.raises(ValueError, match="are not within 4"):
+        with pytest.raises(ValueError, match="are not within the 4 streams"):
             cache.reorder(torch.tensor(wrong))
 
     # Two of the four.

@@ -139,6 +139,23 @@ def test_reading_is_done_without_dropout_and_the_mode_given_back(training):
     assert all(part.training == training for part in model.modules())
 
 
+@torch.no_grad()
+def test_a_reader_has_a_mode_of_its_own_and_leaves_the_pair_in_its():
+    """A training that writes a text in between goes on with all of its dropout."""
+    model = tiny(dropout=0.5).train()
+    reader = model.read(SOURCE).eval()
+    assert not reader.training and all(part.training for part in model.modules())
+
+    # Without dropout, and then with it.
+    expected = tiny().read(SOURCE)(BEGIN)
+    assert torch.equal(reader(BEGIN), expected)
+    assert all(part.training for part in model.modules())
+    assert not torch.equal(reader.train()(BEGIN), expected)
+    model.eval()
+    assert torch.equal(reader(BEGIN), expected)
+    assert not any(part.training for part in model.modules())
+
+
 def test_texts_are_written_without_dropout_whatever_mode_came_first():
     """The reader was made of a model in one mode; the decoder is in another by then."""
     model = tiny(dropout=0.5)

@@ -436,7 +436,7 @@ def test_a_model_that_cannot_be_built_says_which_number_is_wrong():
         (lambda: replace(SMALL, positions="rotary", d_model=12), "3 features .*even"),
         (
             lambda: replace(SMALL, positions="rotary", rotary_base=0),
-            "base is 0; .* above 0",
+            "rotary_base is 0; .* 1 or more, and finite",
         ),
     ):
         with pytest.raises(ValueError, match=words):

@@ -221,9 +221,9 @@ def test_a_pass_that_is_refused_leaves_the_cache_as_it_was(name):
 
     def refused(cache):
         for refusable in bad:
-            with pytest.raises((ValueError, RuntimeError, IndexError)):
+            with pytest.raises(ValueError):
                 gpt(refusable, cache)
-        with pytest.raises((ValueError, RuntimeError, IndexError)):
+        with pytest.raises(ValueError):
             gpt(tokens[:, :2], cache, last=5)
 
     whole = passes(gpt, CACHES[name](2), tokens, 6)

@@ -261,6 +261,16 @@ def test_a_file_brings_the_same_model_back(path):
     assert fingerprint(again) == fingerprint(base()) == fingerprint(model)
 
 
+def test_an_adapter_that_is_read_moves_nobody_s_random_numbers(path):
+    save_adapter(path, learned(add_adapters(base(), rank=3)))
+    model = base()
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    load_adapter(path, model)
+    assert torch.equal(torch.rand(3), expected)
+
+
 def test_an_adapter_of_another_base_is_refused_and_nothing_changes(path):
     save_adapter(path, learned(add_adapters(base())))
     others = [base(), base(tie_embeddings=False), base(n_layers=3)]

@@ -14,14 +14,13 @@ from pathlib import Path
 
 import nbformat
 from bank import BANK, Question, questions
+from cells import PATHS, ROOT, code_cells, read, tags
 from execute import KERNEL
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-ROOT = Path(__file__).parents[2]
 COURSE = ROOT / "build" / "course"
 CONFIG = ROOT / "docs" / "nbgrader_config.py"
 GRADING = ROOT / "docs" / "grading"  # what the settings call
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 BEGIN, END = "    ### BEGIN SOLUTION", "    ### END SOLUTION"
 CAPSTONE = "16_nothing_crashes"
 HIDDEN = ROOT / "docs" / "hidden_cabinet.py"
@@ -47,12 +46,12 @@ answer with cases of your own."""
 
 
 def is_solution(cell) -> bool:
-    return "solution" in cell.metadata.get("tags", [])
+    return "solution" in tags(cell)
 
 
 def needs_the_chapter(cell) -> bool:
     """Whether a cell among the exercises shows something with the chapter's names."""
-    return "chapter" in cell.metadata.get("tags", [])
+    return "chapter" in tags(cell)
 
 
 def nbgrader(grade_id: str, **role) -> dict:
@@ -171,8 +170,9 @@ def assignment(path: Path, bank: bool = False):
 
     With `bank` the chapter's homework follows.
     """
-    cells = nbformat.read(path, as_version=4).cells
-    set_up = next(cell.source for cell in cells if cell.cell_type == "code")
+    notebook = read(path)
+    cells = notebook.cells
+    set_up = code_cells(notebook)[0].source
     title = cells[0].source.splitlines()[0]
     made = [
         new_markdown_cell(HEAD.format(title=title, path=path), id="head"),
@@ -212,7 +212,7 @@ def write(notebook, path: Path) -> bool:
     """
     if path.exists():
         try:
-            there = nbformat.read(path, as_version=4)
+            there = read(path)
         except Exception:
             return False
         if digest_of_cells(there) not in (
@@ -255,7 +255,7 @@ def write_course(folder: Path, bank: bool = False) -> list[Path]:
     kept = [] if copy(CONFIG, settings) else [settings]
     if not copy_folder(GRADING, folder / GRADING.name):
         kept.append(folder / GRADING.name)
-    for path in NOTEBOOKS:
+    for path in PATHS:
         source = folder / "source" / path.stem
         if not write(assignment(path, bank), source / path.name):
             kept.append(source / path.name)

@@ -79,7 +79,8 @@ def copy_blank(path: Path, folder: Path) -> None:
         cell.update(outputs=[], execution_count=None)
     tags = [cell["metadata"].get("tags", []) for cell in cells]
     if solved := [i for i, names in enumerate(tags) if "solution" in names]:
-        stub, solution = cells[solved[0] - 1], cells[solved[0]]
+        stub = cells[solved[0] - 1]
+        solution = cells[solved[0]]
         name = re.search(r"^def (my_\w+)", "".join(stub["source"]), re.M)[1]
         answer = re.sub(r"\bsolution\b", name, "".join(solution["source"]))
         stub["source"] = f"{answer}\nwritten_by_the_reader = {name}"

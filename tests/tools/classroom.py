@@ -17,17 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import nbformat
-from assignment import (
-    CAPSTONE,
-    HIDDEN,
-    NOTEBOOKS,
-    ROOT,
-    STUB,
-    body,
-    is_solution,
-    write_course,
-)
+from assignment import CAPSTONE, HIDDEN, STUB, body, is_solution, write_course
 from bank import BANK, questions
+from cells import NOTEBOOKS, PATHS, ROOT
 from hand_ins import (
     MACHINE,
     NAME,
@@ -51,7 +43,7 @@ N_FOUND_OF_THE_HIDDEN = 2
 HOMEWORK = {path.stem: questions(path) for path in BANK}
 GUIDE = (ROOT / "docs" / "teaching.md").read_text("utf-8")
 COMMANDS = re.findall(r"^nbgrader .*", GUIDE, re.M)
-CHAPTERS = [path.stem for path in NOTEBOOKS]
+CHAPTERS = [path.stem for path in PATHS]
 NOT_ANEW = "not graded anew: neither it nor a check has changed"
 
 
@@ -65,7 +57,7 @@ def exercises(chapter: str) -> list[str]:
 def hold_against_the_chapter(chapter: str) -> None:
     """What is given out has the chapter's stubs, none of its solutions, no outputs."""
     released = read("release", chapter)
-    cells = nbformat.read(ROOT / "notebooks" / f"{chapter}.ipynb", as_version=4).cells
+    cells = nbformat.read(NOTEBOOKS / f"{chapter}.ipynb", as_version=4).cells
     pairs = [pair for pair in pairwise(cells) if is_solution(pair[1])]
     for name, (stub, solution) in zip(exercises(chapter), pairs, strict=True):
         given, call = stub.source.rsplit("\n\n", 1)

@@ -60,9 +60,11 @@ def write(difference: float, bound: float) -> None:
 
 def write_tensors(one, other, rtol: float, atol: float) -> None:
     """The same of the entry that is nearest to its bound, or furthest beyond."""
-    one, other = one.detach(), other.detach()
+    one = one.detach()
+    other = other.detach()
     dtype = torch.promote_types(one.dtype, torch.float64)
-    one, other = one.to(dtype), other.to(dtype)
+    one = one.to(dtype)
+    other = other.to(dtype)
     differences = (one - other).abs()
     bounds = atol + rtol * other.abs()
     compared = differences.isfinite() & (bounds > 0)

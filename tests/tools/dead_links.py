@@ -62,7 +62,8 @@ def fault(address: str) -> str:
 
 
 def main() -> None:
-    places, bad = collected(), 0
+    places = collected()
+    bad = 0
     for address, files in places.items():
         wrong = fault(address)
         if wrong:

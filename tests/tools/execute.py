@@ -9,6 +9,7 @@ import tokenize
 from pathlib import Path
 
 import nbformat
+from cells import code_cells, read, tags
 from machine import set_apart
 from nbclient import NotebookClient
 from nbclient.output_widget import OutputWidget
@@ -52,16 +53,14 @@ def is_compared(cell) -> bool:
     """Whether strict nbval compares a cell's output."""
     off = {"nbval-ignore-output", "nbval-skip"}
     marks = "NBVAL_IGNORE_OUTPUT", "NBVAL_SKIP"
-    tagged = off & set(cell.metadata.get("tags", []))
-    return not tagged and not any(mark in cell.source for mark in marks)
+    return not off & tags(cell) and not any(mark in cell.source for mark in marks)
 
 
 def failing(notebook) -> list[str]:
     """The cells, by number and last line, that strict nbval will fail for their `;`."""
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     return [
         f"[{cell.execution_count}] {cell.source.strip().splitlines()[-1]}"
-        for cell in cells
+        for cell in code_cells(notebook)
         if is_silenced(cell.source) and is_compared(cell)
     ]
 
@@ -69,7 +68,7 @@ def failing(notebook) -> list[str]:
 def execute(path: Path) -> None:
     """Run one notebook in a new kernel; nothing is written if a cell fails."""
     begin = time.monotonic()
-    notebook = nbformat.read(path, as_version=4)
+    notebook = read(path)
     client(notebook, record_timing=False).execute(cwd=str(path.parent))
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     for cell in notebook.cells:

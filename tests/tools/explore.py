@@ -405,12 +405,15 @@ CHECKS += [(tour, LEARNED)]
 @contextmanager
 def opened(browser, heard, html, scheme="light"):
     """The page in a browser that has no network, at 1280 pixels."""
-    how = {"color_scheme": scheme, "viewport": {"width": 1280, "height": 900}}
+    size = {"width": 1280, "height": 900}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "explore.html"
         path.write_text(html, "utf-8")
-        with visitor(browser, path.as_uri(), heard, **how) as page:
-            page.goto(path.as_uri())
+        address = path.as_uri()
+        with visitor(
+            browser, address, heard, color_scheme=scheme, viewport=size
+        ) as page:
+            page.goto(address)
             yield page
 
 

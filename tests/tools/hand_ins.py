@@ -55,7 +55,8 @@ def named(notebook) -> dict:
 
 def answered(chapter: str, *wanted: str, homework: tuple = ()):
     """What a student hands in who has solved some exercises, or without names all."""
-    source, notebook = named(read("source", chapter)), read("release", chapter)
+    source = named(read("source", chapter))
+    notebook = read("release", chapter)
     every = [name for name, cell in source.items() if facts(cell)["solution"]]
     for name in wanted or [name for name in every if name not in homework]:
         named(notebook)[name].source = source[name].source
@@ -158,7 +159,8 @@ def moved():
 def as_text():
     """An answer was made a text cell, and copied below as it was given out."""
     notebook = solved()
-    cells, stub = named(notebook), named(given_out())[WINDOW]
+    cells = named(notebook)
+    stub = named(given_out())[WINDOW]
     cells[ONE].cell_type = "raw"
     for key in ("outputs", "execution_count"):
         del cells[ONE][key]

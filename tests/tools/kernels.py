@@ -77,7 +77,8 @@ def main() -> int:
     options = parser.parse_args()
 
     # Each notebook by itself, so that it is known where a kernel compares.
-    tests, notebooks = [], []
+    tests = []
+    notebooks = []
     for path in map(Path, options.paths):
         found = sorted(path.glob("*.ipynb"))
         if path.suffix == ".ipynb" or found:

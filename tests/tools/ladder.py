@@ -10,34 +10,38 @@ import re
 import sys
 from pathlib import Path
 
+from cells import chapters
 from execute import client
 from nbformat.v4 import new_code_cell
-from seeds import NOTEBOOKS, cache_of_its_own, shifted
+from seeds import cache_of_its_own, shifted
 
 from companion.course import ladder
 
 CHAPTERS = "00", "01", "02", "03", "04", "05", "17"
 SHIFTS = 100, 200, 300
 READ = "import json\nprint(json.dumps(rungs))"
+DRAWING = re.compile(r"ladder\.(draw|compare)\(")  # after a chapter's last rung
 README = Path(__file__).parents[2] / "README.md"
 FIGURE = re.compile(r"(?<=<!-- ladder -->\n).*?(?=<!-- /ladder -->)", re.S)
 
 
-def measured(path, shift: int) -> dict[str, float]:
+def rungs_of(path: Path, shift: int) -> dict[str, float]:
     """The rungs of a chapter where every seed is `shift` larger."""
     notebook = shifted(path, shift)
     cells = notebook.cells
     for cell in cells:  # rungs that a chapter has stored, for want of time
         cell.source = cell.source.replace("patient = False", "patient = True")
-    drawn = re.compile(r"ladder\.(draw|compare)\(")
-    last = max(i for i, cell in enumerate(cells) if drawn.search(cell.source))
+    last = max(i for i, cell in enumerate(cells) if DRAWING.search(cell.source))
     notebook.cells = [*cells[: last + 1], new_code_cell(READ)]
     client(notebook, allow_errors=True).execute(cwd=str(path.parent))
     return json.loads(notebook.cells[-1].outputs[0].text)
 
 
-def drawn(text: str) -> str:
-    """The README with the rungs of 00 to 05, eight blocks a nat. 17's price differs."""
+def with_ladder(text: str) -> str:
+    """The README's text with the rungs of 00 to 05, eight blocks a nat.
+
+    Those of 17 have another price.
+    """
     rows = ["```text"]
     for name, rung in ladder.stored().items():
         if rung["chapter"] > "05":
@@ -53,21 +57,19 @@ def main() -> None:
     """Measures, prints and stores, a chapter at a time."""
     known = ladder.stored() if ladder.STORED.exists() else {}
     with cache_of_its_own():
-        for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        for path in chapters(sys.argv[1:]):
             chapter = path.name[:2]
             if chapter not in CHAPTERS:
                 continue
-            if sys.argv[1:] and not path.name.startswith(tuple(sys.argv[1:])):
-                continue
             known = {k: v for k, v in known.items() if v["chapter"] != chapter}
-            runs = [measured(path, shift) for shift in SHIFTS]
+            runs = [rungs_of(path, shift) for shift in SHIFTS]
             for name in runs[0]:
                 nats = [round(run[name], 4) for run in runs]
                 known[name] = {"chapter": chapter, "nats": nats}
                 print(chapter, name, *nats, flush=True)
             known = dict(sorted(known.items(), key=lambda each: each[1]["chapter"]))
             ladder.STORED.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
-    README.write_text(drawn(README.read_text("utf-8")), "utf-8")
+    README.write_text(with_ladder(README.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":

@@ -4,25 +4,24 @@ import os
 import re
 from pathlib import Path
 
-import nbformat
+from cells import PATHS, code
 
 from companion.course import kept
 
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 MAGIC = "%%keep\n"
 
 
 def kept_cells(path: Path) -> list[str]:
     """What a chapter keeps, cell by cell."""
-    cells = nbformat.read(path, as_version=4).cells
-    sources = [cell.source for cell in cells if cell.cell_type == "code"]
-    return [source.removeprefix(MAGIC) for source in sources if source[:7] == MAGIC]
+    return [
+        source.removeprefix(MAGIC) for source in code(path) if source.startswith(MAGIC)
+    ]
 
 
-def course_text(folder: Path = NOTEBOOKS) -> str:
+def course_text() -> str:
     """The file as it is after all chapters."""
-    sections = {0: kept.HEAD}
-    for path in sorted(folder.glob("[0-9]*.ipynb")):
+    sections = {kept.TOP: kept.HEAD}
+    for path in PATHS:
         section = ""
         for cell in kept_cells(path):
             section = kept.merged(section, cell)

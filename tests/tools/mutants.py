@@ -79,7 +79,8 @@ def sample(source: str, n_faults: int) -> tuple[list[str], int]:
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator, operator_names
 
-    nodes, faults = [*ast_nodes(get_ast(source))], []
+    nodes = [*ast_nodes(get_ast(source))]
+    faults = []
     for name in sorted(operator_names()):
         kind = get_operator(name)
         if not kind.arguments() and not any(word in name for word in TRIVIAL):

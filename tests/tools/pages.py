@@ -31,7 +31,8 @@ WITH_CODE = (
     "_modules/companion/model/attention.html",
     "reference/companion.model.attention.html",
 )
-SCREEN, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 800}
+SCREEN = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 800}
 REPOSITORY = os.environ.get("REPOSITORY", "")
 
 
@@ -129,8 +130,10 @@ def read_site(base: str, scheme: str) -> list[str]:
     problems += [f"{name} is not there" for name in {*WITH_CODE} - {*names}]
     if scheme == "dark":
         names = [name for name in names if stands_alone(name)]
-    how = {"color_scheme": scheme, "viewport": SCREEN}
-    with chromium() as browser, visitor(browser, base, heard, **how) as page:
+    with (
+        chromium() as browser,
+        visitor(browser, base, heard, color_scheme=scheme, viewport=SCREEN) as page,
+    ):
         for name in sorted(names):
             with reported(heard):
                 page.goto(base + name)

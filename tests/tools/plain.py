@@ -31,6 +31,20 @@ def unlike(tree: ast.AST) -> list[int]:
     return lines
 
 
+def paired(tree: ast.AST) -> list[int]:
+    """Lines on which one statement works out several things, and names each."""
+    lines = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
+            continue
+        if not isinstance(node.targets[0], ast.Tuple):
+            continue
+        is_known = [isinstance(x, ast.Name | ast.Constant) for x in node.value.elts]
+        if not all(is_known):
+            lines.append(node.lineno)
+    return lines
+
+
 def splatted(tree: ast.AST) -> list[int]:
     """Lines on which a dictionary that a name holds is splatted into a call.
 

@@ -6,13 +6,12 @@ chapter's own cells, a minute and a half a seed with one thread.
 
 import sys
 import tempfile
-from pathlib import Path
 
 import matplotlib
-import nbformat
+from cells import NOTEBOOKS, code
 from machine import set_apart
 
-CHAPTER = Path(__file__).parents[2] / "notebooks" / "15_reward.ipynb"
+CHAPTER = NOTEBOOKS / "15_reward.ipynb"
 IMPORTS = """
 kept.begin(chapter=12)
 from my_gpt import MyGPT, my_start
@@ -26,8 +25,7 @@ LAST = "after = exam(practised)"
 
 def program(seed: int) -> str:
     """The chapter's cells that lead to the exam after practice, with another seed."""
-    cells = nbformat.read(CHAPTER, as_version=4).cells
-    sources = [cell.source for cell in cells if cell.cell_type == "code"]
+    sources = code(CHAPTER)
     first = next(i for i, source in enumerate(sources) if FIRST in source)
     last = next(i for i, source in enumerate(sources) if LAST in source)
     helpers = next(source for source in sources if "def my_log_p(" in source)

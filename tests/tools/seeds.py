@@ -14,19 +14,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import nbformat
+from cells import chapters, read, tags
 from execute import client
 from machine import set_apart
+from nbformat import NotebookNode
 
 from companion.artifacts import ARTIFACTS, CACHE
 
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 SEED = re.compile(r"(setup\(seed=|manual_seed\()(\d+)")
 
 
-def shifted(path: Path, shift: int) -> nbformat.NotebookNode:
+def shifted(path: Path, shift: int) -> NotebookNode:
     """A chapter in which every seed is `shift` larger."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = read(path)
     for cell in notebook.cells:
         cell.source = SEED.sub(lambda s: f"{s[1]}{int(s[2]) + shift}", cell.source)
     return notebook
@@ -40,9 +40,14 @@ def cache_of_its_own() -> Iterator[None]:
             there = Path(folder) / artifact.path.relative_to(CACHE)
             there.parent.mkdir(parents=True, exist_ok=True)
             there.write_bytes(artifact.path.read_bytes())
+        before = os.environ.copy()
         os.environ["COMPANION_CACHE"] = folder
         set_apart(folder)
-        yield
+        try:
+            yield
+        finally:  # neither of the two folders is there any more
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def failures(path: Path, shift: int) -> list[str]:
@@ -52,7 +57,7 @@ def failures(path: Path, shift: int) -> list[str]:
     found = []
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
-            meant = "raises-exception" in cell.metadata.get("tags", [])
+            meant = "raises-exception" in tags(cell)
             if output.output_type == "error" and not meant:
                 line = cell.source.splitlines()[0]
                 found.append(f"{line}: {output.ename}: {output.evalue[:200]}")
@@ -66,14 +71,9 @@ def main() -> int:
     parser.add_argument("chapters", nargs="*")
     options = parser.parse_args()
     n_raised = 0
-    paths = [
-        path
-        for path in sorted(NOTEBOOKS.glob("*.ipynb"))
-        if not options.chapters or path.name.startswith(tuple(options.chapters))
-    ]
     with cache_of_its_own():
         for shift in range(100, 100 * options.n + 1, 100):
-            for path in paths:
+            for path in chapters(options.chapters):
                 begin = time.monotonic()
                 found = failures(path, shift)
                 seconds = time.monotonic() - begin

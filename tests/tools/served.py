@@ -10,7 +10,8 @@ import re
 import sys
 import sysconfig
 
-OLDEST, NEWEST = (3, 11), (3, 14)
+OLDEST = (3, 11)
+NEWEST = (3, 14)
 # Where the packages of requirements.lock have wheels.
 SERVED = [
     ("Linux", "x86_64"),

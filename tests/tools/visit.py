@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import nbformat
 from axe_playwright_python.sync_playwright import Axe
+from cells import pictures, prose, read, tags
 from playwright.sync_api import Browser, Error, Page
 
 # What axe finds in the theme's, Sphinx's and reveal.js's parts: rule and tag.
@@ -44,7 +44,7 @@ FACTS = r"""() => {
 
 @contextmanager
 def visitor(
-    browser: Browser, base: str, heard: list[str], **how: object
+    browser: Browser, base: str, heard: list[str], **settings: object
 ) -> Iterator[Page]:
     """A page whose errors, and whose requests to elsewhere, are added to `heard`."""
 
@@ -54,7 +54,7 @@ def visitor(
         heard.append(f"asks for {route.request.url}")
         return route.abort()
 
-    context = browser.new_context(reduced_motion="reduce", **how)
+    context = browser.new_context(reduced_motion="reduce", **settings)
     context.route("**/*", only_here)
     page = context.new_page()
     page.on(
@@ -62,8 +62,10 @@ def visitor(
         lambda m: m.type == "error" and heard.append(f"{m.text} {m.location}"),
     )
     page.on("pageerror", lambda error: heard.append(f"page error: {error}"))
-    yield page
-    context.close()
+    try:
+        yield page
+    finally:
+        context.close()
 
 
 @contextmanager
@@ -98,18 +100,13 @@ def accessible(
 
 def expected(path: Path) -> dict:
     """What a chapter's notebook says must be in its page."""
-    cells = nbformat.read(path, as_version=4).cells
-    tags = [name for cell in cells for name in cell.metadata.get("tags", [])]
-    outputs = [o for c in cells if c.cell_type == "code" for o in c.outputs]
-    pictures = [
-        o.metadata["image/png"] for o in outputs if "image/png" in o.get("data", {})
-    ]
-    prose = "".join(c.source for c in cells if c.cell_type == "markdown")
+    cells = read(path).cells
+    outputs = [output for cell in cells for output in pictures(cell)]
     return {
-        "alts": [picture["alt"] for picture in pictures],
-        "displays": prose.count("$$") // 2,
-        "folded": tags.count("hide-input"),
-        "solutions": tags.count("solution"),
+        "alts": [output.metadata["image/png"]["alt"] for output in outputs],
+        "displays": prose(path).count("$$") // 2,
+        "folded": sum("hide-input" in tags(cell) for cell in cells),
+        "solutions": sum("solution" in tags(cell) for cell in cells),
     }
 
 

@@ -4,6 +4,7 @@ import math
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,38 @@ def test_what_the_optimizer_does_not_move_shortens_no_step():
         train(model, sgd, [batch, batch, batch], clip=0.01)
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     assert torch.equal(*weights)
+
+
+def with_a_parameter_outside(slope):
+    """An optimizer moves a model's parameters and another, with such a gradient."""
+    model, batch = tiny_gpt_and_batch()
+    outside = torch.nn.Parameter(torch.zeros(2))
+    outside.register_hook(lambda gradient: slope * gradient)
+    optimizer = torch.optim.SGD([*model.parameters(), outside], lr=1.0)
+
+    def loss_function(logits, targets):
+        return next_token_loss(logits, targets) + outside.sum()
+
+    step = partial(train, model, optimizer, [batch], loss_function=loss_function)
+    return [*model.parameters(), outside], step
+
+
+def test_what_the_optimizer_moves_outside_the_model_is_clipped_with_it():
+    parameters, step = with_a_parameter_outside(1e3)
+    before = [p.detach().clone() for p in parameters]
+    step(clip=0.5)
+    changes = zip(before, parameters, strict=True)
+    length = sum((new - old).square().sum() for old, new in changes).sqrt()
+    # Weights below 1 hold a step to 1e-7, of some 1,000 numbers.
+    assert length.item() == pytest.approx(0.5, rel=1e-4)
+
+
+def test_what_is_not_finite_outside_the_model_stops_the_step():
+    parameters, step = with_a_parameter_outside(math.inf)
+    before = [p.detach().clone() for p in parameters]
+    with pytest.raises(ValueError, match="the gradients' norm inf at step 0"):
+        step()
+    assert all(map(torch.equal, before, parameters))
 
 
 @pytest.mark.parametrize("dtype, scale", [(torch.bfloat16, 1), (torch.float16, 300)])

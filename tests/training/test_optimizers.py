@@ -207,6 +207,11 @@ def test_the_default_muon_has_every_parameter_once_and_only_block_matrices_by_mu
             assert group["muon"] == (inside and name.endswith(".weight"))
 
 
+def test_muon_decays_no_weight_by_default_whichever_way_it_is_made():
+    for optimizer in (muon(tiny_gpt()), Muon([nn.Parameter(torch.eye(3))])):
+        assert all(group["weight_decay"] == 0 for group in optimizer.param_groups)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_running_means_of_16_bits_are_those_of_the_same_gradients(dtype):
     """With β₂ = 0.999 a mean in bfloat16 would stand still."""

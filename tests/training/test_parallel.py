@@ -222,8 +222,21 @@ def hooked(layer: nn.Linear) -> nn.Module:
     return layer
 
 
+def hooked_backward(layer: nn.Linear) -> nn.Module:
+    layer.register_full_backward_hook(lambda layer, inputs, outputs: None)
+    return layer
+
+
+def patched(layer: nn.Linear) -> nn.Module:
+    layer.forward = lambda x: nn.Linear.forward(layer, x).softmax(-1)
+    return layer
+
+
+NOT_PLAIN = [adapted, extended, normed, hooked, hooked_backward, patched, weight_norm]
+
+
 @pytest.mark.parametrize("name", ["to_hidden", "to_values"])
-@pytest.mark.parametrize("new", [adapted, extended, normed, hooked, weight_norm])
+@pytest.mark.parametrize("new", NOT_PLAIN)
 def test_what_is_no_plain_linear_layer_is_not_cut_but_named(name, new):
     """Each would add up to something else than the whole layer's output."""
     shard_layer = shard_feed_forward if name == "to_hidden" else shard_attention
@@ -275,7 +288,7 @@ def check_cut_models(rank: int):
         whole = shaken(GPT(config))
         cut = shard_blocks(whole)
         assert_close(cut(TOKENS), whole(TOKENS), atol=1e-5, rtol=1e-5)
-        own_mask = random(4, 8, 8, seed=3) > -1  # each head's own
+        own_mask = random(1, 4, 8, 8, seed=3) > -1  # each head's own
         own_mask |= torch.eye(8, dtype=torch.bool)
         masked = [model(TOKENS, mask=own_mask) for model in (cut, whole)]
         assert_close(*masked, atol=1e-5, rtol=1e-5)

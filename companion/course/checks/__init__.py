@@ -2,12 +2,12 @@
 
 from .attention import one_query, pad_mask, softmax_gradient, window_attention
 from .blocks import channel_norm, fold, swiglu, third_block
-from .compare import Mistake
 from .encoder_decoder import padded_loss, read_once, shifted, soft_targets
 from .fine_tuning import answers_alone, choice, merged, only_adapters, trainable
 from .inside import carry, lens, way
 from .kv_cache import in_place, place, talk, text_cost
 from .many_machines import columns, equal_work, parts, ring_seconds
+from .mistakes import Mistake
 from .multi_head import head_parameters, merge_heads, split_heads
 from .nothing_crashes import cabinet, goes_on, later_changes_nothing
 from .one_machine import accumulated, block_operations, linear_attention, merge_all

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...model.attention import causal_mask, softmax
-from .compare import Exercise, Raises, check, draw
+from .compare import Exercise, Raises, check, draw, identity, ways_of
 
 
 @check
@@ -27,6 +27,8 @@ def one_query() -> Exercise:
         weights = [term / sum(terms) for term in terms]
         columns = zip(*values, strict=True)
         return [sum(map(math.prod, zip(weights, c, strict=True))) for c in columns]
+
+    way = ways_of(right)
 
     def by_tensors(
         query: list,
@@ -57,7 +59,7 @@ def one_query() -> Exercise:
         "the keys are averaged, not the values": (
             lambda query, keys, values: by_tensors(query, keys, keys)
         ),
-        "softmax is missing": partial(by_tensors, weights=lambda scores: scores),
+        "softmax is missing": partial(by_tensors, weights=identity),
         "raise e to the scores before dividing": partial(
             by_tensors, weights=lambda scores: scores / scores.sum()
         ),
@@ -87,20 +89,16 @@ def one_query() -> Exercise:
             weights=lambda scores: ((scores - scores.amax()) * 1e9).softmax(0),
         ),
         # Slips that only plain Python has, where numbers overflow.
-        "take away the largest score before exp, not 0": partial(
-            right, taken=lambda scores, dots: 0
+        "take away the largest score before exp, not 0": way(
+            taken=lambda scores, dots: 0
         ),
-        "take away the largest of the very numbers that e is raised to": partial(
-            right, taken=lambda scores, dots: max(dots)
+        "take away the largest of the very numbers that e is raised to": way(
+            taken=lambda scores, dots: max(dots)
         ),
         "what is taken away is never below 0, by `abs` or as it begins there: all"
-        " scores may lie below": partial(
-            right, taken=lambda scores, dots: max(0, *scores)
-        ),
+        " scores may lie below": way(taken=lambda scores, dots: max(0, *scores)),
         "the largest score begins at a number that all may lie below: begin with the"
-        " first, or with -inf": partial(
-            right, taken=lambda scores, dots: max(-9_999, *scores)
-        ),
+        " first, or with -inf": way(taken=lambda scores, dots: max(-9_999, *scores)),
         "before exp take away the largest score, and no other number": Raises(
             ArithmeticError, "math range", "out of range", "float division by"
         ),
@@ -154,6 +152,8 @@ def window_attention() -> Exercise:
         mask = seen(t[:, None] - t, width)
         return weights(scores(q, k), mask) @ v
 
+    way = ways_of(right)
+
     def divided(terms: Tensor) -> Tensor:
         return terms / terms.sum(-1, keepdim=True)
 
@@ -172,41 +172,39 @@ def window_attention() -> Exercise:
 
     mistakes = {
         # The mask is right, and not what is done with it.
-        "hidden scores are 0, not -inf": partial(
-            right, weights=lambda scores, mask: softmax(scores * mask)
+        "hidden scores are 0, not -inf": way(
+            weights=lambda scores, mask: softmax(scores * mask)
         ),
-        "leaves weight: use -inf": partial(
-            right, weights=lambda scores, mask: softmax(scores.masked_fill(~mask, -100))
+        "leaves weight: use -inf": way(
+            weights=lambda scores, mask: softmax(scores.masked_fill(~mask, -100))
         ),
-        "-10,000 is no low score: use -inf": partial(
-            right, weights=lambda scores, mask: softmax(scores.masked_fill(~mask, -1e4))
+        "-10,000 is no low score: use -inf": way(
+            weights=lambda scores, mask: softmax(scores.masked_fill(~mask, -1e4))
         ),
-        "-1,000,000 is no low score: use -inf": partial(
-            right, weights=lambda scores, mask: softmax(scores.masked_fill(~mask, -1e6))
+        "-1,000,000 is no low score: use -inf": way(
+            weights=lambda scores, mask: softmax(scores.masked_fill(~mask, -1e6))
         ),
         "exp overflows, and inf / inf is NaN: take away the largest score first": (
-            partial(right, weights=lambda scores, mask: divided(scores.exp() * mask))
+            way(weights=lambda scores, mask: divided(scores.exp() * mask))
         ),
-        "True is added as 1, it hides nothing": partial(
-            right, weights=lambda scores, mask: softmax(scores + mask)
+        "True is added as 1, it hides nothing": way(
+            weights=lambda scores, mask: softmax(scores + mask)
         ),
-        "mask before softmax: 0 divided by 0 is NaN": partial(
-            right, weights=lambda scores, mask: divided(softmax(scores) * mask)
+        "mask before softmax: 0 divided by 0 is NaN": way(
+            weights=lambda scores, mask: divided(softmax(scores) * mask)
         ),
-        "mask before softmax, not after": partial(
-            right, weights=lambda scores, mask: softmax(scores) * mask
+        "mask before softmax, not after": way(
+            weights=lambda scores, mask: softmax(scores) * mask
         ),
-        "the window, too, is cut before softmax, not after it": partial(
-            right,
-            weights=lambda scores, mask: hidden(scores, causal_mask(len(mask))) * mask,
+        "the window, too, is cut before softmax, not after it": way(
+            weights=lambda scores, mask: hidden(scores, causal_mask(len(mask))) * mask
         ),
-        "softmax over queries, not keys": partial(
-            right,
+        "softmax over queries, not keys": way(
             weights=lambda scores, mask: softmax(
                 scores.masked_fill(~mask, -torch.inf), -2
-            ),
+            )
         ),
-        "no scale: divide by root d": partial(right, scores=lambda q, k: q @ k.mT),
+        "no scale: divide by root d": way(scores=lambda q, k: q @ k.mT),
         # The end of the text stands for every position's window.
         "the last `width` keys of the text serve everybody: each position has its own"
         " window": keys_cropped,
@@ -219,42 +217,33 @@ def window_attention() -> Exercise:
             lambda q, k, v, width: keys_cropped(*last(width, q, k, v), width)
         ),
         # The mask is not right.
-        "blocks of `width`: each query looks back from its own place": partial(
-            right,
+        "blocks of `width`: each query looks back from its own place": way(
             seen=lambda back, width: (
                 (back >= 0) & (back <= torch.arange(len(back))[:, None] % width)
-            ),
+            )
         ),
-        "a position sees later ones, too": partial(
-            right, seen=lambda back, width: back.abs() < width
+        "a position sees later ones, too": way(
+            seen=lambda back, width: back.abs() < width
         ),
-        "half of the window lies ahead": partial(
-            right, seen=lambda back, width: back.abs() <= width // 2
+        "half of the window lies ahead": way(
+            seen=lambda back, width: back.abs() <= width // 2
         ),
-        "it looks ahead, not back": partial(
-            right, seen=lambda back, width: window(-back, width)
+        "it looks ahead, not back": way(seen=lambda back, width: window(-back, width)),
+        "itself is one of the width": way(
+            seen=lambda back, width: window(back - 1, width)
         ),
-        "itself is one of the width": partial(
-            right, seen=lambda back, width: window(back - 1, width)
+        "the window is one too wide": way(
+            seen=lambda back, width: window(back, width + 1)
         ),
-        "the window is one too wide": partial(
-            right, seen=lambda back, width: window(back, width + 1)
+        "the window is one too narrow": way(
+            seen=lambda back, width: window(back, width - 1)
         ),
-        "the window is one too narrow": partial(
-            right, seen=lambda back, width: window(back, width - 1)
+        "causal, but without a window": way(seen=lambda back, width: back >= 0),
+        "the future is seen: hide it, too": way(seen=lambda back, width: back < width),
+        "upside down: True is what is seen": way(
+            seen=lambda back, width: ~window(back, width)
         ),
-        "causal, but without a window": partial(
-            right, seen=lambda back, width: back >= 0
-        ),
-        "the future is seen: hide it, too": partial(
-            right, seen=lambda back, width: back < width
-        ),
-        "upside down: True is what is seen": partial(
-            right, seen=lambda back, width: ~window(back, width)
-        ),
-        "nothing is masked": partial(
-            right, weights=lambda scores, mask: softmax(scores)
-        ),
+        "nothing is masked": way(weights=lambda scores, mask: softmax(scores)),
     }
 
     def case(size: int, *shape: int, widths: tuple[int, int, int]) -> list:

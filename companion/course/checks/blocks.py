@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, silu
 
-from .compare import Exercise, Raises, check, draw
+from .compare import Exercise, Raises, check, draw, ways_of
 
 
 @check
@@ -39,6 +39,8 @@ def channel_norm() -> Exercise:
         normalized = divided(difference, variance(difference, x, axes), eps)
         return scaled(normalized, gain, bias)
 
+    way = ways_of(right)
+
     # The channels are brought to the last axis, or should be.
 
     def reshaped(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -69,65 +71,54 @@ def channel_norm() -> Exercise:
     each = "each position has a mean and a variance of its own, over its c features"
     mistakes = {
         # Over other axes than the channels.
-        f"this is over t: {each}": partial(right, axes=2),
-        f"this is over the batch: {each}": partial(right, axes=0),
-        f"this is over c and t: {each}": partial(right, axes=(1, 2)),
-        f"this is over everything: {each}": partial(right, axes=(0, 1, 2)),
-        f"this is over the batch and t, as in BatchNorm: {each}": partial(
-            right, axes=(0, 2)
-        ),
+        f"this is over t: {each}": way(axes=2),
+        f"this is over the batch: {each}": way(axes=0),
+        f"this is over c and t: {each}": way(axes=(1, 2)),
+        f"this is over everything: {each}": way(axes=(0, 1, 2)),
+        f"this is over the batch and t, as in BatchNorm: {each}": way(axes=(0, 2)),
         "`reshape` does not swap two axes: `.mT` does": reshaped,
         "c is on the last axis: turn it back": lambda *case: right(*case).mT,
         # Another mean, variance or root.
-        "the variance is of the differences from the mean, not of x": partial(
-            right, variance=lambda difference, x, axes: mean(x**2)
+        "the variance is of the differences from the mean, not of x": way(
+            variance=lambda difference, x, axes: mean(x**2)
         ),
-        "the variance is the mean of the squares, not the sum": partial(
-            right, variance=lambda difference, x, axes: x.shape[1] * mean(difference**2)
+        "the variance is the mean of the squares, not the sum": way(
+            variance=lambda difference, x, axes: x.shape[1] * mean(difference**2)
         ),
-        "`std` and `var` divide by c - 1: here it is by c": partial(
-            right, variance=lambda difference, x, axes: x.var(1, keepdim=True)
+        "`std` and `var` divide by c - 1: here it is by c": way(
+            variance=lambda difference, x, axes: x.var(1, keepdim=True)
         ),
-        "eps is outside the root: it is added to the variance": partial(
-            right,
+        "eps is outside the root: it is added to the variance": way(
             divided=lambda difference, variance, eps: (
                 difference / (variance.sqrt() + eps)
-            ),
+            )
         ),
-        "two things: `std` is by c - 1, and eps outside": partial(
-            right,
+        "two things: `std` is by c - 1, and eps outside": way(
             variance=lambda difference, x, axes: x.var(1, keepdim=True),
             divided=lambda difference, variance, eps: (
                 difference / (variance.sqrt() + eps)
             ),
         ),
-        "eps is missing or fixed: it is an argument": partial(
-            right,
-            divided=lambda difference, variance, eps: difference / variance.sqrt(),
+        "eps is missing or fixed: it is an argument": way(
+            divided=lambda difference, variance, eps: difference / variance.sqrt()
         ),
-        "divide by the root of the variance, not by it": partial(
-            right,
-            divided=lambda difference, variance, eps: difference / (variance + eps),
+        "divide by the root of the variance, not by it": way(
+            divided=lambda difference, variance, eps: difference / (variance + eps)
         ),
-        "divide by the root, don't multiply": partial(
-            right,
+        "divide by the root, don't multiply": way(
             divided=lambda difference, variance, eps: (
                 difference * (variance + eps).sqrt()
-            ),
+            )
         ),
-        "the mean is not taken off: this is RMSNorm with a bias": partial(
-            right, center=lambda x, axes: 0
+        "the mean is not taken off: this is RMSNorm with a bias": way(
+            center=lambda x, axes: 0
         ),
         # Another end.
-        "the bias is not used": partial(
-            right, scaled=lambda z, gain, bias: gain[:, None] * z
-        ),
-        "the gain is not used": partial(
-            right, scaled=lambda z, gain, bias: z + bias[:, None]
-        ),
-        "gain and bias are not used": partial(right, scaled=lambda z, gain, bias: z),
-        "the bias gets no gain: it comes last": partial(
-            right, scaled=lambda z, gain, bias: gain[:, None] * (z + bias[:, None])
+        "the bias is not used": way(scaled=lambda z, gain, bias: gain[:, None] * z),
+        "the gain is not used": way(scaled=lambda z, gain, bias: z + bias[:, None]),
+        "gain and bias are not used": way(scaled=lambda z, gain, bias: z),
+        "the bias gets no gain: it comes last": way(
+            scaled=lambda z, gain, bias: gain[:, None] * (z + bias[:, None])
         ),
         # An axis.
         "`layer_norm` is over the last axis, and c is axis 1: turn x round before and"
@@ -136,11 +127,9 @@ def channel_norm() -> Exercise:
         "a position's mean is one number for its c features: give it"
         " `keepdim=True`": means_without_keepdim,
         "a position's mean is one number for its c features, and so is its variance:"
-        " give both `keepdim=True`": partial(
-            right, center=flat_mean, variance=flat_variance
-        ),
+        " give both `keepdim=True`": way(center=flat_mean, variance=flat_variance),
         "a position's variance is one number for its c features: give it"
-        " `keepdim=True`": partial(right, variance=flat_variance),
+        " `keepdim=True`": way(variance=flat_variance),
     }
 
     def case(b: int, c: int, t: int, eps: float) -> tuple:
@@ -165,36 +154,35 @@ def swiglu() -> Exercise:
     ) -> Tensor:
         return gated(x @ gate, x @ up, activation) @ down
 
+    way = ways_of(right)
+
     mistakes = {
-        "this is GELU: SiLU is x times the sigmoid of x": partial(
-            right, activation=gelu
+        "this is GELU: SiLU is x times the sigmoid of x": way(activation=gelu),
+        "this is ReLU: SiLU is x times the sigmoid of x": way(activation=torch.relu),
+        "this is tanh: SiLU is x times the sigmoid of x": way(activation=torch.tanh),
+        "this is a sigmoid: SiLU is x times the sigmoid of x": way(
+            activation=torch.sigmoid
         ),
-        "this is ReLU: SiLU is x times the sigmoid of x": partial(
-            right, activation=torch.relu
+        "SiLU belongs on the gate, x @ gate": way(
+            gated=lambda gate, up, silu: gate * silu(up)
         ),
-        "this is tanh: SiLU is x times the sigmoid of x": partial(
-            right, activation=torch.tanh
+        "SiLU belongs on the gate, not on the product": way(
+            gated=lambda gate, up, silu: silu(gate * up)
         ),
-        "this is a sigmoid: SiLU is x times the sigmoid of x": partial(
-            right, activation=torch.sigmoid
+        "SiLU is on both: x @ up stays as it is": way(
+            gated=lambda gate, up, silu: silu(gate) * silu(up)
         ),
-        "SiLU belongs on the gate, x @ gate": partial(
-            right, gated=lambda gate, up, silu: gate * silu(up)
+        "the gate is added: it must be multiplied": way(
+            gated=lambda gate, up, silu: silu(gate) + up
         ),
-        "SiLU belongs on the gate, not on the product": partial(
-            right, gated=lambda gate, up, silu: silu(gate * up)
+        "this is a softmax: SiLU is x times the sigmoid of x": way(
+            activation=lambda gate: gate.softmax(-1)
         ),
-        "SiLU is on both: x @ up stays as it is": partial(
-            right, gated=lambda gate, up, silu: silu(gate) * silu(up)
+        "the gate is not used": way(gated=lambda gate, up, silu: silu(up)),
+        "the gate has no activation: where is SiLU?": way(
+            gated=lambda gate, up, silu: gate * up
         ),
-        "the gate is added: it must be multiplied": partial(
-            right, gated=lambda gate, up, silu: silu(gate) + up
-        ),
-        "the gate is not used": partial(right, gated=lambda gate, up, silu: silu(up)),
-        "the gate has no activation: where is SiLU?": partial(
-            right, gated=lambda gate, up, silu: gate * up
-        ),
-        "x @ up is not used": partial(right, gated=lambda gate, up, silu: silu(gate)),
+        "x @ up is not used": way(gated=lambda gate, up, silu: silu(gate)),
         "SiLU is of x @ gate": (
             lambda x, up, gate, down: ((silu(x) @ gate) * (x @ up)) @ down
         ),
@@ -238,6 +226,8 @@ def third_block() -> Exercise:
         x = first(x, attention, norms[0])
         return second(x, feed_forward, norms[1])
 
+    way = ways_of(right)
+
     def another_sum(
         x: Tensor,
         attention: Callable,
@@ -259,9 +249,7 @@ def third_block() -> Exercise:
         "attention comes first": (
             lambda x, attend, forward, norms: right(x, forward, attend, norms)
         ),
-        "the feed-forward layer is missing": partial(
-            right, second=lambda x, branch, norm: x
-        ),
+        "the feed-forward layer is missing": way(second=lambda x, branch, norm: x),
         # The stream between the two is not what it should be.
         "what attention adds is lost": partial(
             another_sum, stream=lambda x, y, forward: x + forward(x + y)
@@ -305,7 +293,7 @@ def third_block() -> Exercise:
                 words = f"both sub-layers: {first_words}"
             else:
                 words = f"attention: {first_words}; feed-forward: {second_words}"
-            mistakes[words] = partial(right, first=first, second=second)
+            mistakes[words] = way(first=first, second=second)
 
     def case(b: int, t: int, c: int) -> tuple:
         def attention(x: Tensor, *_, **__) -> Tensor:
@@ -378,6 +366,9 @@ def fold() -> Exercise:
         "the bias meets the weight the other way round": (
             lambda gain, bias, weight, offset: offset + bias @ weight
         ),
+        "a gain may be 0: take `weight @ bias` before the gain comes in": (
+            lambda gain, bias, weight, offset: offset + (weight * gain) @ (bias / gain)
+        ),
         "`weight @ bias` sums over the inputs": (
             lambda gain, bias, weight, offset: offset + (weight * bias).sum(0)
         ),
@@ -404,7 +395,9 @@ def fold() -> Exercise:
     )
 
     def case(rows: int, c: int) -> tuple:
-        return draw(c), draw(c, seed=1), draw(rows, c, seed=2), draw(rows, seed=3)
+        gain = draw(c)
+        gain[2] = 0
+        return gain, draw(c, seed=1), draw(rows, c, seed=2), draw(rows, seed=3)
 
     cases = [case(7, 7), case(8, 8), case(3, 8)]
     praise = "the norm's gain and bias cost nothing any more"

@@ -12,28 +12,10 @@ from itertools import zip_longest
 import torch
 from torch import Tensor
 
-from .differences import difference, safe_difference
-from .mistakes import Mistake, Stop, Unusable, message
-from .outcomes import raised_by, recorded, run_answer, unwritten
+from .differences import safe_difference
+from .mistakes import Mistake, Stop, Unusable
+from .outcomes import recorded, run_answer
 from .words import describe, listed
-
-# What the chapters' checks are made of: they find all of it here.
-__all__ = [
-    "GRADED",
-    "Exercise",
-    "Mistake",
-    "Raises",
-    "Stop",
-    "check",
-    "compare",
-    "difference",
-    "draw",
-    "graded",
-    "message",
-    "raised_by",
-    "safe_difference",
-    "unwritten",
-]
 
 
 class Raises:
@@ -96,6 +78,11 @@ class Exercise:
     is_hidden: bool = False
 
 
+def ways_of(right: Callable) -> Callable[..., Callable]:
+    """Returns `way`: `way(part=other)` is the right way with that part changed."""
+    return partial(partial, right)
+
+
 def check(known: Callable[[], Exercise]) -> Callable[[Callable], None]:
     """Makes a check of what gives an exercise; called with an answer, it compares.
 
@@ -133,7 +120,15 @@ def compare(name: str, answer: Callable, exercise: Exercise) -> None:
             print(f"○ {name}: yours to write")
             return
 
-        outcomes, faults = judge_outcomes(exercise, outcomes)
+        expected = []
+        for i, case in enumerate(exercise.cases):
+            wanted, right_results = right_outcome(exercise, case)
+            if isinstance(outcomes[i], Unusable):
+                words = f"{outcomes[i]}, wanted {describe(right_results[0])}"
+                outcomes[i] = Mistake(words)
+            expected.append(wanted)
+
+        faults = faults_of(outcomes, expected)
         if not any(faults):
             print(f"✓ {name}: {exercise.praise}")
             return
@@ -141,32 +136,32 @@ def compare(name: str, answer: Callable, exercise: Exercise) -> None:
 
     # No mistake explains it: say what is off, and for which input if that helps.
     if not words:
-        i = next(i for i, fault in enumerate(faults) if fault)
-        words = faults[i]
-        has_example = i > 0 or getattr(outcomes[i], "has_example", True)
-        if has_example and not exercise.is_hidden:
-            shown = inputs(exercise.use, answer, exercise.cases[i])
+        i, words = next((i, fault) for i, fault in enumerate(faults) if fault)
+        if not exercise.is_hidden and (i > 0 or has_example(outcomes[i])):
+            shown = case_in_words(exercise.use, answer, exercise.cases[i])
             words = f"for {shown}: {words}"
     raise Mistake(f"{name}: {words}")
 
 
-def judge_outcomes(exercise: Exercise, outcomes: list) -> tuple[list, list[str | None]]:
-    """Compares all outcomes with the right ones. Returns them, and their faults.
+def right_outcome(exercise: Exercise, case: tuple) -> tuple[object, list]:
+    """What is wanted on a case, and the right way's own results, of which it is made.
 
-    A fault says in words what is wrong, or is None. A result that the check could not
-    use is described beside the right one.
+    They are two things where `use` makes something of what a function gives.
     """
-    judged_outcomes = []
-    faults = []
-    for result, case in zip(outcomes, exercise.cases, strict=True):
-        right_results = []
-        recording = recorded(exercise.right, right_results)
-        expected = listed(exercise.use(recording, *copy.deepcopy(case)))
-        if isinstance(result, Unusable):
-            result = Mistake(f"{result}, wanted {describe(right_results[0])}")
-        judged_outcomes.append(result)
-        faults.append(safe_difference(result, expected))
-    return judged_outcomes, faults
+    results = []
+    recording = recorded(exercise.right, results)
+    return listed(exercise.use(recording, *copy.deepcopy(case))), results
+
+
+def faults_of(outcomes: list, expected: list) -> list[str | None]:
+    """What is wrong with each outcome, in words, or None."""
+    pairs = zip(outcomes, expected, strict=True)
+    return [safe_difference(outcome, wanted) for outcome, wanted in pairs]
+
+
+def has_example(outcome: object) -> bool:
+    """Whether it helps to know for which input it came out so."""
+    return not isinstance(outcome, Mistake) or outcome.has_example
 
 
 def explanation(
@@ -212,7 +207,7 @@ def mistake_fits(outcomes: list, results: Iterable, faults: list[str | None]) ->
     return True
 
 
-def inputs(use: Callable, answer: Callable, case: tuple) -> str:
+def case_in_words(use: Callable, answer: Callable, case: tuple) -> str:
     """A case in words, by the names that the answer, or `use`, gives its parameters."""
     function = answer if use is call else partial(use, answer)
     try:
@@ -229,13 +224,14 @@ def inputs(use: Callable, answer: Callable, case: tuple) -> str:
     for name, x in zip_longest(names[: len(case)], case, fillvalue=""):
         large = isinstance(x, Tensor) and (x.dim() > 1 or x.numel() > 6)
         value = str(tuple(x.shape)) if large else describe(x)
-        if not name:
-            parts.append(value)
-        elif large:
-            parts.append(f"{name} {value}")
-        else:
-            parts.append(f"{name} = {value}")
+        sign = " " if large else " = "
+        parts.append(f"{name}{sign}{value}" if name else value)
     return ", ".join(parts)
+
+
+def identity(x: object) -> object:
+    """Gives back what it is given: a part of a right way that does nothing."""
+    return x
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

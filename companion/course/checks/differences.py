@@ -20,8 +20,9 @@ def safe_difference(result: object, expected: object) -> str | None:
 def difference(result: object, expected: object, place: str = "") -> str | None:
     """Says how a result differs from the expected one; None if it doesn't.
 
-    Numbers are compared to 1e-4: a thousand times float32's rounding, and below what a
-    mistake changes. `place` is where both stand within a larger result.
+    Floats are compared to 1e-4: a thousand times float32's rounding, and below what a
+    mistake changes. Whole numbers are the same or not. `place` is where both stand
+    within a larger result.
     """
     at = f"at {place} " if place else ""
     if isinstance(result, Mistake):
@@ -31,22 +32,33 @@ def difference(result: object, expected: object, place: str = "") -> str | None:
         return f"{at}nothing is returned: is there a `return`?"
     if isinstance(expected, Tensor | int | float):
         return number_difference(result, expected, place)
-    if isinstance(result, dict) and isinstance(expected, dict):  # the same keys
-        for key in expected:
-            words = difference(result[key], expected[key], key)
-            if words:
-                return words
-        return None
-    if isinstance(expected, dict | list | tuple):
+    if isinstance(expected, dict):
+        return dict_difference(result, expected, place)
+    if isinstance(expected, list | tuple):
         return list_difference(result, expected, place)
     if not isinstance(result, type(expected)) or result != expected:
         return f"{at}{gives(result)}, wanted {describe(expected)}"
     return None
 
 
-def list_difference(
-    result: object, expected: dict | list | tuple, place: str
-) -> str | None:
+def dict_difference(result: object, expected: dict, place: str) -> str | None:
+    """`difference` for a dictionary, which must have the same keys."""
+    at = f"at {place} " if place else ""
+    if not isinstance(result, dict):
+        return f"{at}{gives(result)}, wanted {describe(expected)}"
+    for key in expected:
+        if key not in result:
+            return f"{at}it gives nothing for {key!r}"
+        words = difference(result[key], expected[key], str(key))
+        if words:
+            return words
+    for key in result:
+        if key not in expected:
+            return f"{at}it also gives {key!r}, which isn't asked for"
+    return None
+
+
+def list_difference(result: object, expected: list | tuple, place: str) -> str | None:
     """`difference` for a list; the result may also be a tensor or an array."""
     at = f"at {place} " if place else ""
     if any(isinstance(part, Tensor) for part in expected):
@@ -92,25 +104,47 @@ def number_difference(
     if (isinstance(expected, Tensor) and another_class) or here.is_complex():
         return f"{at}the dtype is {here.dtype}, wanted {there.dtype}"
 
-    here = here.double()
-    there = there.double()
-    close = torch.isclose(here, there, rtol=1e-4, atol=1e-4, equal_nan=True)
-    if close.all():
+    same = same_numbers(here, there)
+    if same.all():
         return None
-    first = tuple((~close).nonzero()[0].tolist())
+    first = tuple((~same).nonzero()[0].tolist())
     if first:
         at = f"at {place}{list(first)} "
-    a = here[first].item()
-    b = there[first].item()
-    digits = 4 if number(a) != number(b) else 7
-    return f"{at}it gives {number(a, digits)}, wanted {number(b, digits)}"
+    a, b = told_apart(here[first].item(), there[first].item())
+    return f"{at}it gives {a}, wanted {b}"
 
 
 def as_tensor(x: Tensor | Real) -> Tensor:
     """A number as a tensor (), and a tensor on the CPU, without its gradients."""
     if not isinstance(x, Tensor | Integral):
-        x = float(x)
+        return torch.tensor(float(x), dtype=torch.float64)
     return torch.as_tensor(x).detach().cpu()
+
+
+def same_numbers(here: Tensor, there: Tensor, atol: float = 1e-4) -> Tensor:
+    """Where two tensors of one shape hold the same numbers. Returns booleans.
+
+    Floats may differ by 1e-4 and `atol`. Beside whole numbers they may by their own
+    rounding alone, and whole numbers by nothing.
+    """
+    if not here.is_floating_point() and not there.is_floating_point():
+        return here.long() == there.long()
+    rtol = 1e-4
+    if not there.is_floating_point():
+        # A quotient that is whole on paper is off by some roundings.
+        rtol = min(rtol, max(1e-9, 4 * torch.finfo(here.dtype).eps))
+        atol = rtol
+    return torch.isclose(
+        here.double(), there.double(), rtol=rtol, atol=atol, equal_nan=True
+    )
+
+
+def told_apart(a: float, b: float) -> tuple[str, str]:
+    """Writes two numbers that differ, with as few digits as show it."""
+    for digits in (4, 7, 17):
+        if number(a, digits) != number(b, digits):
+            return number(a, digits), number(b, digits)
+    return str(a), str(b)
 
 
 def dtype_class(x: Tensor) -> str:

@@ -36,11 +36,8 @@ def set_deterministic(flags: tuple[bool, bool]) -> None:
 
 
 def all_warnings_ignored() -> bool:
+    """Whether there is a filter that drops every warning."""
     return ALL_IGNORED in warnings.filters
-
-
-def leave_to_catch_warnings(ignored: bool) -> None:
-    """Does nothing: `catch_warnings` puts the filters back."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +45,12 @@ class Setting:
     """A global setting: how it is read and put back.
 
     `words` say what an answer has done if the setting has another value afterwards.
+    Without `put_back` a context puts it back.
     """
 
     words: str
     read: Callable
-    put_back: Callable
+    put_back: Callable | None = None
 
 
 SETTINGS = (
@@ -98,8 +96,7 @@ SETTINGS = (
     Setting(
         "leaves all warnings switched off for everybody: use"
         " `with warnings.catch_warnings():`",
-        all_warnings_ignored,
-        leave_to_catch_warnings,
+        all_warnings_ignored,  # `catch_warnings` puts the filters back
     ),
 )
 
@@ -154,7 +151,8 @@ def contained(arguments: tuple, effects: list[str]) -> Iterator[None]:
             os.chdir(folder)
         for setting, old, new in zip(SETTINGS, before, after, strict=True):
             if old != new:
-                setting.put_back(old)
+                if setting.put_back:
+                    setting.put_back(old)
                 effects.append(setting.words)
 
     if [x.requires_grad for x in tensors] != needs_gradient:

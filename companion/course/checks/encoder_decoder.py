@@ -1,7 +1,6 @@
 """Checks of chapter 08."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +13,9 @@ from ...model.attention import (
     attention_weights,
     padding_mask,
 )
-from .compare import Exercise, Mistake, Raises, check, difference, draw
+from .compare import Exercise, Raises, check, draw, ways_of
+from .differences import difference
+from .mistakes import Mistake
 from .watch import Watch
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul")  # of matrices
@@ -87,31 +88,31 @@ def soft_targets() -> Exercise:
         probability = own(smoothing, d_vocab)
         return torch.where(is_target, probability, others(smoothing, d_vocab))
 
+    way = ways_of(right)
+
     wide = torch.tensor([[0, 2, 4], [1, 1, 3]])
     long = torch.tensor([[5, 0], [2, 2], [7, 1], [3, 6]])
     cases = [(wide, 6, 0.1), (long, 10, 0.3)]
     mistakes = {
-        "nothing is smoothed: spread a share over all": partial(
-            right, own=lambda s, v: 1.0, others=lambda s, v: 0.0
+        "nothing is smoothed: spread a share over all": way(
+            own=lambda s, v: 1.0, others=lambda s, v: 0.0
         ),
         "the share goes to the wrong tokens alone: here the right one gets its part of"
-        " it too": partial(
-            right, own=lambda s, v: 1 - s, others=lambda s, v: s / (v - 1)
+        " it too": way(own=lambda s, v: 1 - s, others=lambda s, v: s / (v - 1)),
+        "a row's sum is below 1: the right token gets its part too": way(
+            own=lambda s, v: 1 - s
         ),
-        "a row's sum is below 1: the right token gets its part too": partial(
-            right, own=lambda s, v: 1 - s
+        "a row's sum is above 1: what is spread must be taken away": way(
+            own=lambda s, v: 1 + s / v
         ),
-        "a row's sum is above 1: what is spread must be taken away": partial(
-            right, own=lambda s, v: 1 + s / v
+        "a row's sum is above 1: the share is divided among all": way(
+            own=lambda s, v: 1.0, others=lambda s, v: s
         ),
-        "a row's sum is above 1: the share is divided among all": partial(
-            right, own=lambda s, v: 1.0, others=lambda s, v: s
+        "a row's sum is above 1: by V and by V - 1": way(
+            others=lambda s, v: s / (v - 1)
         ),
-        "a row's sum is above 1: by V and by V - 1": partial(
-            right, others=lambda s, v: s / (v - 1)
-        ),
-        "a row's sum is below 1: the other tokens get their shares too": partial(
-            right, own=lambda s, v: 1 - s, others=lambda s, v: 0.0
+        "a row's sum is below 1: the other tokens get their shares too": way(
+            own=lambda s, v: 1 - s, others=lambda s, v: 0.0
         ),
         "1 - smoothing is shared out": lambda y, v, s: right(y, v, 1 - s),
         "0.1 is the paper's: take `smoothing`": lambda y, v, s: right(y, v, 0.1),
@@ -137,6 +138,8 @@ def padded_loss() -> Exercise:
     ) -> Tensor:
         real = torch.arange(targets.shape[1]) < lengths[:, None]
         return mean(losses(logits, targets, real), real)
+
+    way = ways_of(right)
 
     def of_all(losses: Tensor, real: Tensor) -> Tensor:
         return losses.mean()
@@ -171,50 +174,43 @@ def padded_loss() -> Exercise:
     ]
     mistakes = {
         # What is added up, and by what it is divided.
-        "the padding counts too: leave it out": partial(right, mean=of_all),
-        "divided by all tokens, padding included": partial(
-            right, mean=lambda losses, real: (losses * real).mean()
+        "the padding counts too: leave it out": way(mean=of_all),
+        "divided by all tokens, padding included": way(
+            mean=lambda losses, real: (losses * real).mean()
         ),
-        "a mean of means: count tokens": partial(
-            right,
-            mean=lambda losses, real: ((losses * real).sum(1) / real.sum(1)).mean(),
+        "a mean of means: count tokens": way(
+            mean=lambda losses, real: ((losses * real).sum(1) / real.sum(1)).mean()
         ),
-        "this is the sum: the mean is asked for": partial(
-            right, mean=lambda losses, real: (losses * real).sum()
+        "this is the sum: the mean is asked for": way(
+            mean=lambda losses, real: (losses * real).sum()
         ),
-        "divided by sequences: count tokens": partial(
-            right, mean=lambda losses, real: (losses * real).sum() / len(real)
+        "divided by sequences: count tokens": way(
+            mean=lambda losses, real: (losses * real).sum() / len(real)
         ),
         "the sign: it is -log": lambda *case: -right(*case),
-        "only the padding counts": partial(
-            right, mean=lambda losses, real: losses[~real].mean()
+        "only the padding counts": way(mean=lambda losses, real: losses[~real].mean()),
+        "the padding costs still": way(
+            mean=lambda losses, real: losses.sum() / real.sum()
         ),
-        "the padding costs still": partial(
-            right, mean=lambda losses, real: losses.sum() / real.sum()
+        "cut at the longest: not enough": way(
+            mean=lambda losses, real: losses[:, : real.sum(1).max()].mean()
         ),
-        "cut at the longest: not enough": partial(
-            right, mean=lambda losses, real: losses[:, : real.sum(1).max()].mean()
-        ),
-        "a real token may cost 0": partial(
-            right,
+        "a real token may cost 0": way(
             mean=lambda losses, real: (
                 (losses * real).sum() / (losses * real).count_nonzero()
-            ),
+            )
         ),
         # How padding is left out.
-        "targets set to 0 are targets still: the loss must leave them out": partial(
-            right, losses=lambda z, y, real: each(z, y * real, real), mean=of_all
+        "targets set to 0 are targets still: the loss must leave them out": way(
+            losses=lambda z, y, real: each(z, y * real, real), mean=of_all
         ),
-        "logits set to 0 cost ln V still: leave out the loss": partial(
-            right,
-            losses=lambda z, y, real: each(z * real[..., None], y, real),
-            mean=of_all,
+        "logits set to 0 cost ln V still: leave out the loss": way(
+            losses=lambda z, y, real: each(z * real[..., None], y, real), mean=of_all
         ),
         "every token 0 is left out: a real one may be 0, only `lengths` says": (
             lambda z, y, lengths: F.cross_entropy(z.mT, y, ignore_index=0)
         ),
-        "nan: leave out losses, not logits": partial(
-            right,
+        "nan: leave out losses, not logits": way(
             losses=lambda z, y, real: each(
                 z.masked_fill(~real[..., None], -torch.inf), y, real
             ),
@@ -260,6 +256,8 @@ def read_once() -> Exercise:
             return joined(layer, attend(queries, keys, values, real))
 
         return look
+
+    way = ways_of(right)
 
     def target_appended(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
         def look(y: Tensor) -> Tensor:
@@ -329,41 +327,39 @@ def read_once() -> Exercise:
             lambda layer, x, real: lambda y: layer(x, y)
         ),
         # What goes into the attention.
-        "the padding is seen: the attention needs `real`": partial(
-            right, attend=lambda q, k, v, real: attention(q, k, v)
+        "the padding is seen: the attention needs `real`": way(
+            attend=lambda q, k, v, real: attention(q, k, v)
         ),
-        "keys and values changed places": partial(
-            right, attend=lambda q, k, v, real: attention(q, v, k, real)
+        "keys and values changed places": way(
+            attend=lambda q, k, v, real: attention(q, v, k, real)
         ),
-        "keys are given as values too": partial(
-            right, attend=lambda q, k, v, real: attention(q, k, k, real)
+        "keys are given as values too": way(
+            attend=lambda q, k, v, real: attention(q, k, k, real)
         ),
-        "upside down: True is seen": partial(
-            right, attend=lambda q, k, v, real: attention(q, k, v, ~real)
+        "upside down: True is seen": way(
+            attend=lambda q, k, v, real: attention(q, k, v, ~real)
         ),
-        "mask before softmax: the weights no longer sum to 1": partial(
-            right, attend=lambda q, k, v, real: (attention_weights(q, k) * real) @ v
+        "mask before softmax: the weights no longer sum to 1": way(
+            attend=lambda q, k, v, real: (attention_weights(q, k) * real) @ v
         ),
         "the target's keys are appended: only the source answers": target_appended,
-        "not divided by √d": partial(right, attend=not_scaled),
+        "not divided by √d": way(attend=not_scaled),
         # The heads.
-        "the output matrix is missing": partial(
-            right, joined=lambda layer, mixed: rearrange(mixed, "b h t d -> b t (h d)")
+        "the output matrix is missing": way(
+            joined=lambda layer, mixed: rearrange(mixed, "b h t d -> b t (h d)")
         ),
-        "cut feature by feature: (h d) is one head after another": partial(
-            right,
+        "cut feature by feature: (h d) is one head after another": way(
             cut=lambda layer, features: rearrange(
                 features, "b t (d h) -> b h t d", h=layer.n_heads
-            ),
+            )
         ),
-        "joined feature by feature: (h d) is one head after another": partial(
-            right,
+        "joined feature by feature: (h d) is one head after another": way(
             joined=lambda layer, mixed: layer.to_output(
                 rearrange(mixed, "b h t d -> b t (d h)")
-            ),
+            )
         ),
-        "the heads are not cut: there are `n_heads`": partial(
-            right, cut=lambda layer, features: features[:, None]
+        "the heads are not cut: there are `n_heads`": way(
+            cut=lambda layer, features: features[:, None]
         ),
     }
     praise = "the target grows, its source stays"

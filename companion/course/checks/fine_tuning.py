@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .compare import Exercise, check
+from .compare import Exercise, check, ways_of
 
 
 @check
@@ -21,6 +21,8 @@ def trainable() -> Exercise:
     ) -> int:
         return sum(numbers(n_in, n_out, rank) for n_in, n_out in shapes)
 
+    way = ways_of(right)
+
     cases = [
         ([(576, 576), (576, 192)], 8),
         ([(6, 4)], 2),
@@ -29,33 +31,32 @@ def trainable() -> Exercise:
         ([], 4),
     ]
     mistakes = {
-        "these are the frozen matrices: A and B learn": partial(
-            right, numbers=lambda n_in, n_out, rank: n_in * n_out
+        "these are the frozen matrices: A and B learn": way(
+            numbers=lambda n_in, n_out, rank: n_in * n_out
         ),
-        "B is missing: it has out · rank numbers": partial(
-            right, numbers=lambda n_in, n_out, rank: rank * n_in
+        "B is missing: it has out · rank numbers": way(
+            numbers=lambda n_in, n_out, rank: rank * n_in
         ),
-        "A is missing: it has rank · in numbers": partial(
-            right, numbers=lambda n_in, n_out, rank: rank * n_out
+        "A is missing: it has rank · in numbers": way(
+            numbers=lambda n_in, n_out, rank: rank * n_out
         ),
-        "B is as wide as the output, not as the input": partial(
-            right, numbers=lambda n_in, n_out, rank: 2 * rank * n_in
+        "B is as wide as the output, not as the input": way(
+            numbers=lambda n_in, n_out, rank: 2 * rank * n_in
         ),
         "only the first layer is counted": lambda shapes, rank: (
             rank * (shapes[0][0] + shapes[0][1])
         ),
-        "two layers of one shape are two layers: count each": lambda shapes, rank: (
-            right({*shapes}, rank)
+        "two layers of one shape are two layers: count each": (
+            lambda shapes, rank: right({*shapes}, rank)
         ),
-        "the rank is missing: A has that many rows, B that many columns": partial(
-            right, numbers=lambda n_in, n_out, rank: n_in + n_out
+        "the rank is missing: A has that many rows, B that many columns": way(
+            numbers=lambda n_in, n_out, rank: n_in + n_out
         ),
-        "the frozen matrix doesn't learn: count A and B alone": partial(
-            right,
-            numbers=lambda n_in, n_out, rank: rank * (n_in + n_out) + n_in * n_out,
+        "the frozen matrix doesn't learn: count A and B alone": way(
+            numbers=lambda n_in, n_out, rank: rank * (n_in + n_out) + n_in * n_out
         ),
-        "A and B are added up, not multiplied": partial(
-            right, numbers=lambda n_in, n_out, rank: rank * n_in * n_out
+        "A and B are added up, not multiplied": way(
+            numbers=lambda n_in, n_out, rank: rank * n_in * n_out
         ),
     }
     praise = "rank times input and output, of each layer"
@@ -75,6 +76,8 @@ def merged() -> Exercise:
     ) -> Tensor:
         return weight + factor(alpha, a) * b @ a
 
+    way = ways_of(right)
+
     def case(n_out: int, n_in: int, rank: int, alpha: float) -> tuple:
         generator = torch.Generator().manual_seed(n_out)
         weight = torch.randn(n_out, n_in, generator=generator)
@@ -84,24 +87,24 @@ def merged() -> Exercise:
 
     cases = [case(4, 6, 2, 3), case(5, 5, 3, 12), case(7, 3, 1, 0.5)]
     mistakes = {
-        "the factor alpha / rank is missing": partial(right, factor=lambda alpha, a: 1),
-        "the rank is missing: the factor is alpha / rank": partial(
-            right, factor=lambda alpha, a: alpha
+        "the factor alpha / rank is missing": way(factor=lambda alpha, a: 1),
+        "the rank is missing: the factor is alpha / rank": way(
+            factor=lambda alpha, a: alpha
         ),
-        "alpha is missing: the factor is alpha / rank": partial(
-            right, factor=lambda alpha, a: 1 / len(a)
+        "alpha is missing: the factor is alpha / rank": way(
+            factor=lambda alpha, a: 1 / len(a)
         ),
-        "the factor is upside down: it is alpha / rank": partial(
-            right, factor=lambda alpha, a: len(a) / alpha
+        "the factor is upside down: it is alpha / rank": way(
+            factor=lambda alpha, a: len(a) / alpha
         ),
-        "the rank is how many rows A has, not how many columns": partial(
-            right, factor=lambda alpha, a: alpha / a.shape[1]
+        "the rank is how many rows A has, not how many columns": way(
+            factor=lambda alpha, a: alpha / a.shape[1]
         ),
         "the frozen weight is missing": (
             lambda weight, a, b, alpha: right(0 * weight, a, b, alpha)
         ),
-        "the product is added, not taken away": partial(
-            right, factor=lambda alpha, a: -alpha / len(a)
+        "the product is added, not taken away": way(
+            factor=lambda alpha, a: -alpha / len(a)
         ),
         "only the product has the factor: the weight stays as it is": (
             lambda weight, a, b, alpha: alpha / len(a) * (weight + b @ a)
@@ -140,6 +143,8 @@ def answers_alone() -> Exercise:
                 targets.append(token if counted else -100)
         return targets[first:]
 
+    way = ways_of(right)
+
     def of_one_answer(turns: list, which: Callable) -> list[int]:
         answers = [i for i, turn in enumerate(turns) if turn[0] == "assistant"]
         changed = []
@@ -168,9 +173,7 @@ def answers_alone() -> Exercise:
         ),
     ]
     mistakes = {
-        "these are the ids themselves: a target is the next one": partial(
-            right, first=0
-        ),
+        "these are the ids themselves: a target is the next one": way(first=0),
         "not shifted: the target of a place is the id after it": (
             lambda turns: right(turns, first=0)[:-1]
         ),
@@ -180,17 +183,16 @@ def answers_alone() -> Exercise:
         "the last id has no target: nothing comes after it": (
             lambda turns: [*right(turns), -100]
         ),
-        "all ids count here: only the assistant's texts do": partial(
-            right, counts=lambda ours, opening, text: [True] * len(opening + text)
+        "all ids count here: only the assistant's texts do": way(
+            counts=lambda ours, opening, text: [True] * len(opening + text)
         ),
-        "an opening is given to the model, it doesn't say it": partial(
-            right, counts=lambda ours, opening, text: [ours] * len(opening + text)
+        "an opening is given to the model, it doesn't say it": way(
+            counts=lambda ours, opening, text: [ours] * len(opening + text)
         ),
-        "the user's texts count here, and the assistant's should": partial(
-            right,
+        "the user's texts count here, and the assistant's should": way(
             counts=lambda ours, opening, text: (
                 [False] * len(opening) + [not ours] * len(text)
-            ),
+            )
         ),
         "only the last answer counts here: each of the assistant's does": partial(
             of_one_answer, which=max
@@ -198,23 +200,20 @@ def answers_alone() -> Exercise:
         "only the first answer counts here: each does": partial(
             of_one_answer, which=min
         ),
-        "the end doesn't count here, so it would never stop": partial(
-            right,
+        "the end doesn't count here, so it would never stop": way(
             counts=lambda ours, opening, text: (
                 [False] * len(opening) + [ours] * (len(text) - 1) + [False]
-            ),
+            )
         ),
-        "the user's end counts here: the model doesn't say that one": partial(
-            right,
+        "the user's end counts here: the model doesn't say that one": way(
             counts=lambda ours, opening, text: (
                 [False] * len(opening) + [ours] * (len(text) - 1) + [True]
-            ),
+            )
         ),
-        "each answer's first id is missing: it follows the opening": partial(
-            right,
+        "each answer's first id is missing: it follows the opening": way(
             counts=lambda ours, opening, text: (
                 [False] * (len(opening) + 1) + [ours] * (len(text) - 1)
-            ),
+            )
         ),
         "what doesn't count is -100; 0 is a token": (
             lambda turns: [0 if target == -100 else target for target in right(turns)]
@@ -235,6 +234,8 @@ def only_adapters() -> Exercise:
         names: list, learns: Callable = lambda name: name.endswith((".A", ".B"))
     ) -> list[str]:
         return [name for name in names if learns(name)]
+
+    way = ways_of(right)
 
     small = ["0.layer.weight", "0.layer.bias", "0.A", "0.B", "2.weight", "2.bias"]
     large = [
@@ -258,32 +259,26 @@ def only_adapters() -> Exercise:
         "0.AB",
     ]
     mistakes = {
-        "everything learns: the base must be frozen": partial(
-            right, learns=lambda name: True
-        ),
-        "B is frozen, too: both learn": partial(
-            right, learns=lambda name: name.endswith(".A")
-        ),
-        "A is frozen, too: both learn": partial(
-            right, learns=lambda name: name.endswith(".B")
-        ),
+        "everything learns: the base must be frozen": way(learns=lambda name: True),
+        "B is frozen, too: both learn": way(learns=lambda name: name.endswith(".A")),
+        "A is frozen, too: both learn": way(learns=lambda name: name.endswith(".B")),
         "only the wrapped layers are frozen: the rest of the model is base, too": (
-            partial(right, learns=lambda name: ".layer." not in name)
+            way(learns=lambda name: ".layer." not in name)
         ),
-        "these are those that must not learn": partial(
-            right, learns=lambda name: not name.endswith((".A", ".B"))
+        "these are those that must not learn": way(
+            learns=lambda name: not name.endswith((".A", ".B"))
         ),
-        "a name with an A or B in it is no adapter: its last part is A or B": partial(
-            right, learns=lambda name: "A" in name or "B" in name
+        "a name with an A or B in it is no adapter: its last part is A or B": way(
+            learns=lambda name: "A" in name or "B" in name
         ),
         "a name that ends with an A or B is no adapter: its last part is that alone": (
-            partial(right, learns=lambda name: name.endswith(("A", "B")))
+            way(learns=lambda name: name.endswith(("A", "B")))
         ),
-        "only the last part of a name says which parameter it is": partial(
-            right, learns=lambda name: {"A", "B"} & {*name.split(".")}
+        "only the last part of a name says which parameter it is": way(
+            learns=lambda name: {"A", "B"} & {*name.split(".")}
         ),
-        "AB is neither A nor B: `in` also finds a part of a word": partial(
-            right, learns=lambda name: name.split(".")[-1] in "AB"
+        "AB is neither A nor B: `in` also finds a part of a word": way(
+            learns=lambda name: name.split(".")[-1] in "AB"
         ),
         "keep the order of the names": (
             lambda names: sorted(right(names), key=lambda name: name[-1])
@@ -308,6 +303,8 @@ def choice() -> Exercise:
         scores = [score(of_one, by_length) for of_one in logs]
         return scores.index(max(scores))
 
+    way = ways_of(right)
+
     logs = [[-2.5, -0.5], [-0.75, -0.75, -0.75, -1.0], [-4.0], [-0.5, -3.5, -0.25]]
     more = [[-1.0, -9.0], [-0.25, -6.0, -0.5], [-3.0, -2.0, -4.0, -0.125, -0.125]]
     third = [[-5.0, -1.0], [-5.5], [-1.0, -4.0, -2.0]]
@@ -329,26 +326,20 @@ def choice() -> Exercise:
             lambda logs, by_length: right(logs, not by_length)
         ),
         "this is the least likely: logarithms are below 0, and more is likelier": (
-            partial(right, score=lambda *case: -score(*case))
+            way(score=lambda *case: -score(*case))
         ),
-        "only the first token counts here": partial(
-            right, score=lambda logs, by_length: logs[0]
-        ),
-        "only the last token counts here": partial(
-            right, score=lambda logs, by_length: logs[-1]
-        ),
+        "only the first token counts here": way(score=lambda logs, by_length: logs[0]),
+        "only the last token counts here": way(score=lambda logs, by_length: logs[-1]),
         "answers are counted from 0": lambda *case: right(*case) + 1,
         "this is the score: give the number of the answer": (
             lambda logs, by_length: max(score(of_one, by_length) for of_one in logs)
         ),
         "where by_length says so this is the longest: divide the sum by the length": (
-            partial(right, score=lambda x, by: len(x) if by else sum(x))
+            way(score=lambda x, by: len(x) if by else sum(x))
         ),
-        "this is the shortest": partial(
-            right, score=lambda logs, by_length: -len(logs)
-        ),
-        "probabilities of tokens are multiplied, so add their logarithms": partial(
-            right, score=partial(score, total=lambda logs: sum(map(math.exp, logs)))
+        "this is the shortest": way(score=lambda logs, by_length: -len(logs)),
+        "probabilities of tokens are multiplied, so add their logarithms": way(
+            score=partial(score, total=lambda logs: sum(map(math.exp, logs)))
         ),
     }
     praise = "the likeliest answer, by its sum or its mean"

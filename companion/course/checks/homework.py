@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from .compare import Mistake, message
+from .differences import dtype_class, same_numbers
+from .mistakes import Mistake, message
 from .pull_requests import judged_beside
 
 
@@ -39,10 +40,15 @@ def has_shape(result: object, *shape: int) -> None:
 
 
 def agree(result: object, expected: Tensor, words: str) -> None:
-    """Raises AssertionError where a result has another shape, or other values."""
+    """Raises AssertionError where a result has another shape, or other values.
+
+    Whole numbers and booleans are the same or not; floats are compared to 1e-4.
+    """
     has_shape(result, *expected.shape)
-    difference = (result.double() - expected.double()).abs()
-    assert (difference <= 1e-5 + 1e-4 * expected.double().abs()).all(), words
+    assert dtype_class(result) == dtype_class(expected), (
+        f"the dtype is {result.dtype}, not {expected.dtype}"
+    )
+    assert same_numbers(result, expected, atol=1e-5).all(), words
 
 
 def tells_apart(

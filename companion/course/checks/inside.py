@@ -1,12 +1,11 @@
 """Checks of chapter 13."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from .compare import Exercise, check, draw
+from .compare import Exercise, check, draw, ways_of
 
 
 @check
@@ -73,6 +72,8 @@ def lens() -> Exercise:
     ) -> list[int]:
         return read(normed(outputs, gain) @ matrix.T, token)
 
+    way = ways_of(right)
+
     def root_mean_square(x: Tensor) -> Tensor:
         return (x.square().mean(-1, keepdim=True) + 1e-5).sqrt()
 
@@ -84,44 +85,41 @@ def lens() -> Exercise:
         (10 * draw(2, 7, seed=6), 1 + draw(7, seed=7), draw(13, 7, seed=8), 12),
     ]
     mistakes = {
-        "the norm's gain is missing: it makes some features count more": partial(
-            right, normed=lambda x, gain: x
+        "the norm's gain is missing: it makes some features count more": way(
+            normed=lambda x, gain: x
         ),
-        "the gain is added: RMSNorm multiplies by it": partial(
-            right, normed=lambda x, gain: x / root_mean_square(x) + gain
+        "the gain is added: RMSNorm multiplies by it": way(
+            normed=lambda x, gain: x / root_mean_square(x) + gain
         ),
-        "the gain divides here: RMSNorm multiplies by it": partial(
-            right, normed=lambda x, gain: x / gain
+        "the gain divides here: RMSNorm multiplies by it": way(
+            normed=lambda x, gain: x / gain
         ),
-        "the mean is taken off, as in LayerNorm: RMSNorm takes nothing off": partial(
-            right, normed=lambda x, gain: (x - x.mean(-1, keepdim=True)) * gain
+        "the mean is taken off, as in LayerNorm: RMSNorm takes nothing off": way(
+            normed=lambda x, gain: (x - x.mean(-1, keepdim=True)) * gain
         ),
         "the likeliest token has rank 1, not 0": (
             lambda *case: [rank - 1 for rank in right(*case)]
         ),
-        "these ranks count from the least likely token": partial(
-            right, read=lambda logits, token: ranks(-logits, token)
+        "these ranks count from the least likely token": way(
+            read=lambda logits, token: ranks(-logits, token)
         ),
-        "these are the likeliest tokens, not the rank of this one": partial(
-            right, read=lambda logits, token: logits.argmax(-1).tolist()
+        "these are the likeliest tokens, not the rank of this one": way(
+            read=lambda logits, token: logits.argmax(-1).tolist()
         ),
-        "these are the tokens at a rank, not the rank of a token": partial(
-            right,
+        "these are the tokens at a rank, not the rank of a token": way(
             read=lambda logits, token: logits.argsort(-1, descending=True)[
                 :, token
-            ].tolist(),
+            ].tolist()
         ),
         "this is the last block's rank: give one for each block": (
             lambda *case: right(*case)[-1]
         ),
-        "all blocks are held against the last one's logit: each has its own": partial(
-            right,
+        "all blocks are held against the last one's logit: each has its own": way(
             read=lambda logits, token: (
                 1 + (logits > logits[-1, token]).sum(-1)
-            ).tolist(),
+            ).tolist()
         ),
-        "these are logits: count how many tokens have a higher one": partial(
-            right,
+        "these are logits: count how many tokens have a higher one": way(
             normed=lambda x, gain: x / root_mean_square(x) * gain,
             read=lambda logits, token: logits[:, token].tolist(),
         ),
@@ -152,6 +150,8 @@ def carry() -> Exercise:
         x[:, *carried] = kept[carried]
         return x
 
+    way = ways_of(right)
+
     def every_nth_feature(
         x: Tensor, kept: Tensor, place: int, head: int, d_head: int
     ) -> Tensor:
@@ -172,27 +172,27 @@ def carry() -> Exercise:
     ]
     mistakes = {
         # Leaks: more is carried than one head at one place.
-        "it leaks: the head is carried at every place, not at one": partial(
-            right, places=lambda place: slice(None)
+        "it leaks: the head is carried at every place, not at one": way(
+            places=lambda place: slice(None)
         ),
-        "it leaks: the places after this one are carried, too": partial(
-            right, places=lambda place: slice(place, None)
+        "it leaks: the places after this one are carried, too": way(
+            places=lambda place: slice(place, None)
         ),
-        "it leaks: the places before this one are carried, too": partial(
-            right, places=lambda place: slice(place + 1)
+        "it leaks: the places before this one are carried, too": way(
+            places=lambda place: slice(place + 1)
         ),
-        "it leaks: all heads of the place are carried, not one": partial(
-            right, features=lambda head, d_head: slice(None)
+        "it leaks: all heads of the place are carried, not one": way(
+            features=lambda head, d_head: slice(None)
         ),
-        "it leaks: the heads after this one are carried, too": partial(
-            right, features=lambda head, d_head: slice(head * d_head, None)
+        "it leaks: the heads after this one are carried, too": way(
+            features=lambda head, d_head: slice(head * d_head, None)
         ),
         "it leaks: this is the first run, whole": (
             lambda x, kept, *place: kept.expand_as(x).clone()
         ),
         # Too little, or something else.
-        "one feature is carried: a head has d_head of them": partial(
-            right, features=lambda head, d_head: slice(head, head + 1)
+        "one feature is carried: a head has d_head of them": way(
+            features=lambda head, d_head: slice(head, head + 1)
         ),
         "a head's features stand side by side": every_nth_feature,
         "only the first text of the batch is patched": first_stream_alone,

@@ -172,16 +172,17 @@ def found_by(
         must_pass(test, machine, seconds)
 
     flagged = set()
-    for place in shuffled([*places, *right_again()]):
-        if isinstance(place, Machine):
-            must_pass(test, place, seconds, asked_before=True)
-        elif is_flagged(test, faults[place](), seconds):
+    for machine, place in shuffled(beside_right_ones(faults, places)):
+        if place is None:
+            must_pass(test, machine, seconds, asked_before=True)
+        elif is_flagged(test, machine, seconds):
             flagged.add(place)
 
-    for place in [*shuffled([*flagged, *right_again()]), Machine()]:
-        if isinstance(place, Machine):
-            must_pass(test, place, seconds, asked_before=True)
-        elif not is_flagged(test, faults[place](), seconds, if_slow=True):
+    again = shuffled(beside_right_ones(faults, flagged))
+    for machine, place in [*again, (Machine(), None)]:
+        if place is None:
+            must_pass(test, machine, seconds, asked_before=True)
+        elif not is_flagged(test, machine, seconds, if_slow=True):
             raise Alarm(
                 "says now this, now that of the same machine: a test must not count,"
                 " remember or draw anew"
@@ -189,14 +190,21 @@ def found_by(
     return flagged
 
 
-def right_again() -> list[Machine]:
-    """Returns a right machine as it stands in the file, and one in disguise."""
-    return [Machine(), right_in_disguise()()]
+def beside_right_ones(
+    faults: list[type[Machine]], places: set[int]
+) -> list[tuple[Machine, int | None]]:
+    """Returns the machines at these places of `faults`, each with its place.
+
+    Beside them are two right ones, without a place: as it stands in the file, and in
+    disguise.
+    """
+    machines = [(faults[place](), place) for place in places]
+    return [*machines, (Machine(), None), (right_in_disguise()(), None)]
 
 
-def shuffled(places: list) -> list:
+def shuffled(things: list) -> list:
     """Returns them in an order that follows from no seed."""
-    return SystemRandom().sample(places, len(places))
+    return SystemRandom().sample(things, len(things))
 
 
 def must_pass(

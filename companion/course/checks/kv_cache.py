@@ -1,12 +1,12 @@
 """Checks of chapter 07."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, check, draw
+from .compare import Exercise, check, draw, identity, ways_of
+from .mistakes import Mistake
 from .sampling import token_list
 from .watch import Watch
 from .words import describe, listed
@@ -26,39 +26,31 @@ def text_cost() -> Exercise:
         keys = seen(n_tokens)
         return sum(weights * d_model**2 + looks * n * d_model for n in keys)
 
+    way = ways_of(right)
+
     mistakes = {
         # Another number of steps, or of keys in a step.
-        "a step sees its own key too: the first sees one": partial(right, seen=range),
-        "one step too many: n runs from 1 to n_tokens": partial(
-            right, seen=lambda n: range(n + 1)
+        "a step sees its own key too: the first sees one": way(seen=range),
+        "one step too many: n runs from 1 to n_tokens": way(
+            seen=lambda n: range(n + 1)
         ),
-        "the last step is missing: `range` stops before its end": partial(
-            right, seen=lambda n: range(1, n)
+        "the last step is missing: `range` stops before its end": way(
+            seen=lambda n: range(1, n)
         ),
-        "every step sees n keys here: not the first": partial(
-            right, seen=lambda n: n * [n]
-        ),
-        "this is the last step alone: add up": partial(right, seen=lambda n: [n]),
-        "this is without a cache: with one, a step computes one token": partial(
-            right, seen=lambda n: [i for i in range(1, n + 1) for _ in range(i)]
+        "every step sees n keys here: not the first": way(seen=lambda n: n * [n]),
+        "this is the last step alone: add up": way(seen=lambda n: [n]),
+        "this is without a cache: with one, a step computes one token": way(
+            seen=lambda n: [i for i in range(1, n + 1) for _ in range(i)]
         ),
         # Another number of operations in a step.
-        "the weights alone: a step looks at n keys and values too": partial(
-            right, looks=0
+        "the weights alone: a step looks at n keys and values too": way(looks=0),
+        "half of it: multiplication and addition are two": way(weights=12, looks=2),
+        "each of 12 d_model² weights is multiplied and added: two": way(weights=12),
+        "the feed-forward layer is missing: 8 d_model² weights more": way(weights=8),
+        "the last step alone looks back here: every step does": way(
+            seen=lambda n: [*(n - 1) * [0], n]
         ),
-        "half of it: multiplication and addition are two": partial(
-            right, weights=12, looks=2
-        ),
-        "each of 12 d_model² weights is multiplied and added: two": partial(
-            right, weights=12
-        ),
-        "the feed-forward layer is missing: 8 d_model² weights more": partial(
-            right, weights=8
-        ),
-        "the last step alone looks back here: every step does": partial(
-            right, seen=lambda n: [*(n - 1) * [0], n]
-        ),
-        "a step takes 4 n d_model: for n keys and n values": partial(right, looks=2),
+        "a step takes 4 n d_model: for n keys and n values": way(looks=2),
     }
 
     cases = [(1, 8), (3, 16), (10, 64)]
@@ -87,6 +79,8 @@ def in_place() -> Exercise:
         end = n_used + size(new)
         room[..., n_used:end, :] = new
         return room[..., :end, :]
+
+    way = ways_of(right)
 
     def one_early(room: Tensor, n_used: int, new: Tensor) -> Tensor:
         end = n_used + new.shape[-2]
@@ -133,19 +127,15 @@ def in_place() -> Exercise:
         "the rest of `room` is changed: write `new`, and nothing else": rest_cleared,
         "the next places hold anything: set them, don't add": added,
         "`new` may hold several tokens: slice the last axis but one up to n_used + t": (
-            partial(right, size=lambda new: 1)
+            way(size=lambda new: 1)
         ),
         "slice the last axis but one up to n_used + t, not up to its end": (
             to_the_end_of_the_room
         ),
         "slice the last axis but one: the last holds features": last_axis,
         "slice the last axis but one: the first but one holds heads": head_axis,
-        "t is `new.shape[-2]`, here d was taken": partial(
-            right, size=lambda new: new.shape[-1]
-        ),
-        "t is `new.shape[-2]`, here b was taken": partial(
-            right, size=lambda new: new.shape[0]
-        ),
+        "t is `new.shape[-2]`, here d was taken": way(size=lambda new: new.shape[-1]),
+        "t is `new.shape[-2]`, here b was taken": way(size=lambda new: new.shape[0]),
     }
 
     def written(answer: Callable, room: Tensor, n_used: int, new: Tensor) -> dict:
@@ -198,64 +188,62 @@ def place() -> Exercise:
         keys = torch.arange(n_kept + n_new)
         return given(positions, seen(positions[:, None], keys, width))
 
+    way = ways_of(right)
+
     # The first query's position, queries[0], is n_kept.
     mistakes = {
         # The positions.
-        "the first new position is n_kept, not 0": partial(
-            right, given=lambda positions, mask: (positions - positions[0], mask)
+        "the first new position is n_kept, not 0": way(
+            given=lambda positions, mask: (positions - positions[0], mask)
         ),
-        "the first new position is n_kept: they count from 0": partial(
-            right, given=lambda positions, mask: (positions + 1, mask)
+        "the first new position is n_kept: they count from 0": way(
+            given=lambda positions, mask: (positions + 1, mask)
         ),
         # The triangle and the window.
-        "the triangle is not moved: n_kept come before": partial(
-            right,
+        "the triangle is not moved: n_kept come before": way(
             seen=lambda queries, keys, width: in_window(
                 queries - queries[0], keys, width
-            ),
+            )
         ),
-        "the window is not moved, only the triangle is": partial(
-            right,
+        "the window is not moved, only the triangle is": way(
             seen=lambda queries, keys, width: (
                 (keys <= queries) & (queries - queries[0] - keys < width)
-            ),
+            )
         ),
-        "a new token sees those after it": partial(
-            right, seen=lambda queries, keys, width: queries - keys < width
+        "a new token sees those after it": way(
+            seen=lambda queries, keys, width: queries - keys < width
         ),
-        "there is no window: a token sees `width` keys at most": partial(
-            right, seen=lambda queries, keys, width: keys <= queries
+        "there is no window: a token sees `width` keys at most": way(
+            seen=lambda queries, keys, width: keys <= queries
         ),
-        "a new token sees itself, and the new ones before it": partial(
-            right,
+        "a new token sees itself, and the new ones before it": way(
             seen=lambda queries, keys, width: (
                 in_window(queries, keys, width) & (keys < queries[0])
-            ),
+            )
         ),
-        "one too many: the token itself is among the `width`": partial(
-            right, seen=lambda queries, keys, width: in_window(queries, keys, width + 1)
+        "one too many: the token itself is among the `width`": way(
+            seen=lambda queries, keys, width: in_window(queries, keys, width + 1)
         ),
-        "one too few: with itself a token sees `width`": partial(
-            right, seen=lambda queries, keys, width: in_window(queries, keys, width - 1)
+        "one too few: with itself a token sees `width`": way(
+            seen=lambda queries, keys, width: in_window(queries, keys, width - 1)
         ),
-        "a token does not see itself": partial(
-            right,
+        "a token does not see itself": way(
             seen=lambda queries, keys, width: (
                 (keys < queries) & (queries - keys < width)
-            ),
+            )
         ),
         # The form of the mask.
-        "a square mask: kept keys have columns": partial(
-            right, given=lambda positions, mask: (positions, mask[:, -len(mask) :])
+        "a square mask: kept keys have columns": way(
+            given=lambda positions, mask: (positions, mask[:, -len(mask) :])
         ),
-        "True means may see, not hidden": partial(
-            right, given=lambda positions, mask: (positions, ~mask)
+        "True means may see, not hidden": way(
+            given=lambda positions, mask: (positions, ~mask)
         ),
-        "rows are new tokens, columns are keys": partial(
-            right, given=lambda positions, mask: (positions, mask.mT)
+        "rows are new tokens, columns are keys": way(
+            given=lambda positions, mask: (positions, mask.mT)
         ),
-        "one window for all: each token needs its own": partial(
-            right, given=lambda positions, mask: (positions, mask & mask[-1])
+        "one window for all: each token needs its own": way(
+            given=lambda positions, mask: (positions, mask & mask[-1])
         ),
     }
 
@@ -287,7 +275,7 @@ def talk() -> Exercise:
         questions: list[list[int]],
         n_new: int,
         handed: Callable = lambda text, answer, question: answer[-1:] + question,
-        kept: Callable = lambda cache: cache,  # from one question to the next
+        kept: Callable = identity,  # from one question to the next
     ) -> list[list[int]]:
         text = []
         answer = []
@@ -304,6 +292,8 @@ def talk() -> Exercise:
             text = text + question + answer
             answers.append(answer)
         return answers
+
+    way = ways_of(right)
 
     def all_in_each_step(
         step: Callable, questions: list[list[int]], n_new: int
@@ -331,19 +321,17 @@ def talk() -> Exercise:
         return answers
 
     mistakes = {
-        "an answer's last token never goes in: put it in front": partial(
-            right, handed=lambda text, answer, question: question
+        "an answer's last token never goes in: put it in front": way(
+            handed=lambda text, answer, question: question
         ),
-        "each question begins anew: it is one text": partial(
-            right,
-            handed=lambda text, answer, question: question,
-            kept=lambda cache: None,
+        "each question begins anew: it is one text": way(
+            handed=lambda text, answer, question: question, kept=lambda cache: None
         ),
-        "the text goes in again: only an answer's end is not kept yet": partial(
-            right, handed=lambda text, answer, question: text + question
+        "the text goes in again: only an answer's end is not kept yet": way(
+            handed=lambda text, answer, question: text + question
         ),
-        "the whole answer goes in again: all but its end is kept": partial(
-            right, handed=lambda text, answer, question: answer + question
+        "the whole answer goes in again: all but its end is kept": way(
+            handed=lambda text, answer, question: answer + question
         ),
         "all kept is handed over again: hand the newest": all_in_each_step,
         "what is kept is thrown away: hand it to the next call": (
@@ -351,14 +339,13 @@ def talk() -> Exercise:
                 lambda new, cache: step(new, None), questions, n_new
             )
         ),
-        "nothing is kept between questions: it is right, and less saved": partial(
-            right,
+        "nothing is kept between questions: it is right, and less saved": way(
             handed=lambda text, answer, question: text + question,
             kept=lambda cache: None,
         ),
         "the very last token goes in too: no step needs it": very_last_token_too,
-        "an answer's last token comes before the next question": partial(
-            right, handed=lambda text, answer, question: question + answer[-1:]
+        "an answer's last token comes before the next question": way(
+            handed=lambda text, answer, question: question + answer[-1:]
         ),
     }
 

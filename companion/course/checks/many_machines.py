@@ -1,13 +1,13 @@
 """Checks of chapter 11."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from numbers import Real
 
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, Raises, check, draw
+from .compare import Exercise, Raises, check, draw, identity, ways_of
+from .mistakes import Mistake
 from .words import describe, listed
 
 
@@ -25,6 +25,8 @@ def ring_seconds() -> Exercise:
         p = len(bandwidths)
         return n_messages(p) * size(n_bytes, p) / cable(bandwidths)
 
+    way = ways_of(right)
+
     cases = [
         (1200, [10, 2, 5]),
         (7000, [3.5, 7, 7, 7, 14, 7, 7]),
@@ -32,34 +34,30 @@ def ring_seconds() -> Exercise:
         (1000, [4, 4, 4]),
     ]
     mistakes = {
-        "the fastest cable: all wait for the slowest": partial(right, cable=max),
+        "the fastest cable: all wait for the slowest": way(cable=max),
         "the cables' times are added up: all send at once, and wait for the slowest": (
-            partial(right, cable=lambda bandwidths: 1 / sum(1 / x for x in bandwidths))
+            way(cable=lambda bandwidths: 1 / sum(1 / x for x in bandwidths))
         ),
-        "rank 0's cable alone: all wait for the slowest": partial(
-            right, cable=lambda bandwidths: bandwidths[0]
+        "rank 0's cable alone: all wait for the slowest": way(
+            cable=lambda bandwidths: bandwidths[0]
         ),
-        "the last rank's cable counts too: it leads to rank 0": partial(
-            right, cable=lambda bandwidths: min(bandwidths[:-1])
+        "the last rank's cable counts too: it leads to rank 0": way(
+            cable=lambda bandwidths: min(bandwidths[:-1])
         ),
-        "half of it: the sums go round as well": partial(
-            right, n_messages=lambda p: p - 1
-        ),
+        "half of it: the sums go round as well": way(n_messages=lambda p: p - 1),
         "2 p turns of n_bytes / p, or 2 (p - 1) of n_bytes / (p - 1): there are p"
-        " parts, and each passes p - 1 neighbours, twice": partial(
-            right, n_messages=lambda p: 2 * p
+        " parts, and each passes p - 1 neighbours, twice": way(
+            n_messages=lambda p: 2 * p
         ),
         "n_bytes once through the slowest cable: it carries 2 (p - 1) of p parts": (
-            partial(right, n_messages=lambda p: p)
+            way(n_messages=identity)
         ),
-        "a mean cable: all wait for the slowest": partial(
-            right, cable=lambda bandwidths: sum(bandwidths) / len(bandwidths)
+        "a mean cable: all wait for the slowest": way(
+            cable=lambda bandwidths: sum(bandwidths) / len(bandwidths)
         ),
         "bandwidths are in bytes: no factor 8": lambda *case: 8 * right(*case),
-        "one turn: there are 2 (p - 1)": partial(right, n_messages=lambda p: 1),
-        "a message is a part, n_bytes / p": partial(
-            right, size=lambda n_bytes, p: n_bytes
-        ),
+        "one turn: there are 2 (p - 1)": way(n_messages=lambda p: 1),
+        "a message is a part, n_bytes / p": way(size=lambda n_bytes, p: n_bytes),
     }
     praise = "2 (p - 1) messages of a part, by the slowest cable"
     return Exercise(right, cases, mistakes, praise)
@@ -88,11 +86,13 @@ def columns() -> Exercise:
         rank: int,
         p: int,
         kept: Callable = asked,
-        width: Callable = lambda d_head: d_head,
+        width: Callable = identity,
     ) -> tuple[Tensor, Tensor]:
         own = range(rank * h // p, (rank + 1) * h // p)
         d = width(W_Q.shape[1] // h)
         return columns_of(W_Q, d, own), columns_of(W_K, d, kept(own, h, n, rank, p))
+
+    way = ways_of(right)
 
     def part_of_a_key_head(
         W_Q: Tensor, W_K: Tensor, h: int, n: int, rank: int, p: int
@@ -144,43 +144,40 @@ def columns() -> Exercise:
         case(6, 12, 4, 1, 6),
     ]
     mistakes = {
-        "keys have n_kv_heads heads: their matrix is narrower": partial(
-            right, kept=lambda own, h, n, rank, p: own
+        "keys have n_kv_heads heads: their matrix is narrower": way(
+            kept=lambda own, h, n, rank, p: own
         ),
         "the keys' columns are not cut: each rank needs those that its queries ask": (
-            partial(right, kept=lambda own, h, n, rank, p: range(n))
+            way(kept=lambda own, h, n, rank, p: range(n))
         ),
-        "these are heads: each has d_model / n_heads columns": partial(
-            right, width=lambda d_head: 1
+        "these are heads: each has d_model / n_heads columns": way(
+            width=lambda d_head: 1
         ),
         # n_kv_heads // p heads of keys are 0 where there are more ranks.
-        "more ranks than heads of keys: neighbours keep the same one": partial(
-            right,
+        "more ranks than heads of keys: neighbours keep the same one": way(
             kept=lambda own, h, n, rank, p: range(
                 rank * (n // p), (rank + 1) * (n // p)
-            ),
+            )
         ),
         "more ranks than heads of keys: neighbours keep a whole one, not each a part": (
             part_of_a_key_head
         ),
-        "neighbours share a head: rank r doesn't ask head r modulo n_kv_heads": partial(
-            right,
-            kept=lambda own, h, n, rank, p: range(rank % n, rank % n + max(1, n // p)),
+        "neighbours share a head: rank r doesn't ask head r modulo n_kv_heads": way(
+            kept=lambda own, h, n, rank, p: range(rank % n, rank % n + max(1, n // p))
         ),
         "there may be fewer heads of keys than ranks": as_many_key_heads_as_ranks,
         "only the head of keys that a rank's first query asks: the others may ask"
-        " more": partial(right, kept=lambda *case: asked(*case)[:1]),
+        " more": way(kept=lambda *case: asked(*case)[:1]),
         "only the head of keys that a rank's last query asks: the others may ask"
-        " more": partial(right, kept=lambda *case: asked(*case)[-1:]),
-        "a head of keys that several queries ask is kept once": partial(
-            right, kept=lambda own, h, n, rank, p: [head * n // h for head in own]
+        " more": way(kept=lambda *case: asked(*case)[-1:]),
+        "a head of keys that several queries ask is kept once": way(
+            kept=lambda own, h, n, rank, p: [head * n // h for head in own]
         ),
         "n_kv_heads // p heads of keys, or one, for each rank: where p doesn't divide"
-        " them, two neighbours ask the same one": partial(
-            right,
+        " them, two neighbours ask the same one": way(
             kept=lambda own, h, n, rank, p: range(
                 rank * n // p, rank * n // p + max(1, n // p)
-            ),
+            )
         ),
         "these are rows: a feature is a column, as in x W_Q": rows_of_both,
         "first the queries' columns, then the keys'": lambda *case: right(*case)[::-1],
@@ -214,6 +211,8 @@ def parts() -> Exercise:
         products = [x @ weight for x, weight in zip(xs, weights, strict=True)]
         p = len(products)
         return [x + share(rank, p) * bias for rank, x in enumerate(products)]
+
+    way = ways_of(right)
 
     def rank_1_adds(xs: list, weights: list, bias: Tensor) -> list[Tensor]:
         parts = right(xs, weights, 0 * bias)
@@ -267,20 +266,18 @@ def parts() -> Exercise:
         ([draw(1, 2)] * 3, [draw(2, 4)] * 3, 10 + draw(4)),  # all ranks alike
     ]
     mistakes = {
-        "every rank adds the bias: the sum has it as often as there are ranks": partial(
-            right, share=lambda rank, p: 1
+        "every rank adds the bias: the sum has it as often as there are ranks": way(
+            share=lambda rank, p: 1
         ),
-        "the bias is missing: one rank adds it": partial(
-            right, share=lambda rank, p: 0
+        "the bias is missing: one rank adds it": way(share=lambda rank, p: 0),
+        "all ranks but one add the bias: one alone should": way(
+            share=lambda rank, p: rank > 0
         ),
-        "all ranks but one add the bias: one alone should": partial(
-            right, share=lambda rank, p: rank > 0
+        "rank 1 adds the bias, but there may be only rank 0": way(
+            share=lambda rank, p: rank == 1
         ),
-        "rank 1 adds the bias, but there may be only rank 0": partial(
-            right, share=lambda rank, p: rank == 1
-        ),
-        "a p-th of the bias: every rank adds that, or one adds it all": partial(
-            right, share=lambda rank, p: (rank == 0) / p
+        "a p-th of the bias: every rank adds that, or one adds it all": way(
+            share=lambda rank, p: (rank == 0) / p
         ),
         "there may be one rank alone, so let rank 0 add the bias": rank_1_adds,
     }
@@ -324,7 +321,7 @@ def equal_work() -> Exercise:
             raise Mistake(f"the ranks compute {blocks} blocks", pairs)
         return pairs
 
-    cases = [(1,), (2,), (5,), (8,)]
+    cases = [(1,), (2,), (5,), (8,), (3,), (6,)]
     mistakes = {
         "neighbours: the last rank's queries see the most": (
             lambda p: [(2 * rank, 2 * rank + 1) for rank in range(p)]

@@ -9,11 +9,14 @@ class Mistake(AssertionError):
     Two are the same mistake if they have one `identity`, by default their words.
     """
 
-    has_example = True  # whether it helps to know for which input
-
     def __init__(self, words: str, identity: object = None):
         super().__init__(words)
         self.identity = identity or words
+
+    @property
+    def has_example(self) -> bool:
+        """Whether it helps to know for which input."""
+        return True
 
     def _render_traceback_(self) -> list[str]:
         return [f"✗ {self}"]
@@ -34,7 +37,11 @@ class Stop(Mistake):
         words = f"it stops with {name}: {self.message}".strip(" .:")
         identity = (type(error), sorted(self.message.split()))
         super().__init__(words, identity)
-        self.has_example = not self.explains_itself()
+
+    @property
+    def has_example(self) -> bool:
+        """Whether its words need an input beside them."""
+        return not self.explains_itself()
 
     def explains_itself(self) -> bool:
         """Whether its own words are the best: a slip of the pen, and no mistake."""

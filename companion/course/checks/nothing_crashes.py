@@ -7,9 +7,11 @@ import torch
 from ..cabinet import faults
 from ..cabinet.disguise import classes_of, disguised
 from ..cabinet.machine import Machine, MyGPT, Run
-from .compare import GRADED, Exercise, Mistake, Stop, check, raised_by, unwritten
+from .compare import GRADED, Exercise, check
 from .effects import attributes_kept
 from .judge import NoVerdict, judge, right_machines, verdict_of
+from .mistakes import Mistake, Stop
+from .outcomes import raised_by, unwritten
 from .words import TooMany, describe, listed, unreadable
 
 

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from numbers import Real
 
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, check, difference, draw
+from .compare import Exercise, check, draw, ways_of
+from .differences import difference
+from .mistakes import Mistake
 from .watch import Watch
 from .words import describe, number
 
@@ -33,6 +34,8 @@ def block_operations() -> Exercise:
         feed_forward = n_matrices * 2 * t * d * f
         attention = keys_and_values(t, d, h, n) + scores(t, d, h, n)
         return queries_and_output + attention + feed_forward
+
+    way = ways_of(right)
 
     def by_terms(
         answer: Callable,
@@ -88,32 +91,33 @@ def block_operations() -> Exercise:
         "three times too much: the backward pass isn't asked for": (
             lambda *sizes: right(*sizes) * 3
         ),
-        "two matrices of feed-forward: a gated one has three": partial(
-            right, n_matrices=2
-        ),
+        "two matrices of feed-forward: a gated one has three": way(n_matrices=2),
         "the hidden layer has d_hidden features, not 4 d_model": (
             lambda t, d, h, n, f: right(t, d, h, n, 4 * d)
         ),
         "half of the scores and mixing: two products, and a mask saves nothing": (
-            partial(right, scores=lambda t, d, h, n: 2 * t**2 * d)
+            way(scores=lambda t, d, h, n: 2 * t**2 * d)
+        ),
+        "the masked half is skipped: here the whole square counts": way(
+            scores=lambda t, d, h, n: 2 * t * (t + 1) * d
         ),
         "scores and mixing n_heads times: a head has only d_model / n_heads features": (
-            partial(right, scores=lambda t, d, h, n: 4 * t**2 * d * h)
+            way(scores=lambda t, d, h, n: 4 * t**2 * d * h)
         ),
         "scores and mixing of one head: there are n_heads, with d_model features": (
-            partial(right, scores=lambda t, d, h, n: 4 * t**2 * d / h)
+            way(scores=lambda t, d, h, n: 4 * t**2 * d / h)
         ),
         "keys have n_kv_heads heads, each with d_model / n_heads features, not one": (
-            partial(right, keys_and_values=lambda t, d, h, n: 4 * t * d * n)
+            way(keys_and_values=lambda t, d, h, n: 4 * t * d * n)
         ),
-        "fewer key heads save no scores: every query still meets every key": partial(
-            right, scores=lambda t, d, h, n: 4 * t**2 * d * n / h
+        "fewer key heads save no scores: every query still meets every key": way(
+            scores=lambda t, d, h, n: 4 * t**2 * d * n / h
         ),
         "the output projection is missing": (
             lambda t, d, h, n, f: right(t, d, h, n, f) - 2 * t * d**2
         ),
-        "only the keys are shared: the values are, too": partial(
-            right, keys_and_values=lambda t, d, h, n: 2 * t * d**2 * (n / h + 1)
+        "only the keys are shared: the values are, too": way(
+            keys_and_values=lambda t, d, h, n: 2 * t * d**2 * (n / h + 1)
         ),
         "keys and values are as wide as queries here": (
             lambda t, d, h, n, f: right(t, d, h, h, f)
@@ -122,10 +126,10 @@ def block_operations() -> Exercise:
             lambda t, d, h, n, f: right(t, d, n, h, f)
         ),
         "d_model is divided by n_kv_heads: a head has d_model / n_heads features": (
-            partial(right, keys_and_values=lambda t, d, h, n: 4 * t * d * d / n)
+            way(keys_and_values=lambda t, d, h, n: 4 * t * d * d / n)
         ),
-        "n_kv_heads // n_heads is 0: keys cost nothing here": partial(
-            right, keys_and_values=lambda t, d, h, n: 4 * t * d**2 * (n // h)
+        "n_kv_heads // n_heads is 0: keys cost nothing here": way(
+            keys_and_values=lambda t, d, h, n: 4 * t * d**2 * (n // h)
         ),
     }
     praise = "projections, scores and mixing, a gated layer"
@@ -162,6 +166,8 @@ def merge_all() -> Exercise:
         shrink = (largest - top(largest)).exp()
         return divided(out(shrink, outs), total(shrink, totals))
 
+    way = ways_of(right)
+
     def pieces_count_alike(largest: Tensor, totals: Tensor, outs: Tensor) -> Tensor:
         own_answers = outs / totals.clamp(min=1)
         return right(largest, torch.ones_like(totals), own_answers)
@@ -196,34 +202,26 @@ def merge_all() -> Exercise:
         case(1, 6, 3),
     ]
     mistakes = {
-        "a query without any key gives NaN: -inf minus -inf is no number": partial(
-            right, top=lambda largest: largest.amax(0)
+        "a query without any key gives NaN: -inf minus -inf is no number": way(
+            top=lambda largest: largest.amax(0)
         ),
         "the mean of the pieces' answers: a piece with larger scores counts more": (
             lambda largest, totals, outs: (outs / totals.clamp(min=1e-9)).mean(0)
         ),
-        "exp overflows: subtract the largest first": partial(
-            right, top=lambda largest: 0
-        ),
-        "one largest for all queries: each query has its own": partial(
-            right, top=torch.max
-        ),
+        "exp overflows: subtract the largest first": way(top=lambda largest: 0),
+        "one largest for all queries: each query has its own": way(top=torch.max),
         "the largest is held above some number, and all scores below it are lost:"
-        " change it only where it is -inf": partial(
-            right, top=lambda largest: largest.amax(0).clamp(min=0)
+        " change it only where it is -inf": way(
+            top=lambda largest: largest.amax(0).clamp(min=0)
         ),
         "a piece without keys has a largest of 0 here: where all others lie far below"
         " it, they vanish": lambda largest, totals, outs: right(
             largest.masked_fill(largest == -torch.inf, 0), totals, outs
         ),
-        "only the sums are shrunk: outputs must be, too": partial(
-            right, out=as_they_are
-        ),
-        "only the outputs are shrunk: sums must be, too": partial(
-            right, total=as_they_are
-        ),
-        "the pieces are added as they are: shrink each first": partial(
-            right, out=as_they_are, total=as_they_are
+        "only the sums are shrunk: outputs must be, too": way(out=as_they_are),
+        "only the outputs are shrunk: sums must be, too": way(total=as_they_are),
+        "the pieces are added as they are: shrink each first": way(
+            out=as_they_are, total=as_they_are
         ),
         "the outputs aren't divided yet: don't multiply them by the sums again": (
             lambda largest, totals, outs: right(largest, totals, outs * totals)
@@ -231,9 +229,7 @@ def merge_all() -> Exercise:
         "a piece with more keys should count more: multiply by its sum": (
             pieces_count_alike
         ),
-        "not divided by the sum of all pieces": partial(
-            right, divided=lambda out, total: out
-        ),
+        "not divided by the sum of all pieces": way(divided=lambda out, total: out),
     }
     praise = "one largest score for all, then sums"
     return Exercise(right, cases, mistakes, praise)
@@ -251,6 +247,8 @@ def accumulated() -> Exercise:
     ) -> list[Tensor]:
         n = number(real)
         return [added(x, r) / n for x, r in zip(surprises, real, strict=True)]
+
+    way = ways_of(right)
 
     def n_places(real: list[Tensor]) -> int:
         """How many tokens there are, padding included, in all pieces."""
@@ -308,30 +306,30 @@ def accumulated() -> Exercise:
     ]
     mistakes = {
         # Means.
-        "each piece's mean counts alike: divide its sum by all real tokens": partial(
-            right, added=lambda x, real: x[real].mean(), number=len
+        "each piece's mean counts alike: divide its sum by all real tokens": way(
+            added=lambda x, real: x[real].mean(), number=len
         ),
-        "these are the pieces' own means: their sum grows with their number": partial(
-            right, added=lambda x, real: x[real].mean(), number=lambda real: 1
+        "these are the pieces' own means: their sum grows with their number": way(
+            added=lambda x, real: x[real].mean(), number=lambda real: 1
         ),
-        "a piece of padding alone has no mean: divide its sum": partial(
-            right, added=lambda x, real: x[real].mean() * real.sum()
+        "a piece of padding alone has no mean: divide its sum": way(
+            added=lambda x, real: x[real].mean() * real.sum()
         ),
         # Sums.
-        "padding is counted: leave out what is not real": partial(
-            right, added=lambda x, real: x.sum(), number=n_places
+        "padding is counted: leave out what is not real": way(
+            added=lambda x, real: x.sum(), number=n_places
         ),
-        "padding is in the sums: leave out what is not real": partial(
-            right, added=lambda x, real: x.sum()
+        "padding is in the sums: leave out what is not real": way(
+            added=lambda x, real: x.sum()
         ),
         "the sum is divided by all places: divide by the number of real tokens": (
-            partial(right, number=n_places)
+            way(number=n_places)
         ),
-        "these are sums: divide by the number of real tokens in all pieces": partial(
-            right, number=lambda real: 1
+        "these are sums: divide by the number of real tokens in all pieces": way(
+            number=lambda real: 1
         ),
-        "texts are counted: divide by the number of real tokens": partial(
-            right, number=lambda real: sum(map(len, real))
+        "texts are counted: divide by the number of real tokens": way(
+            number=lambda real: sum(map(len, real))
         ),
         "the surprises are cut off, by `detach`, `item` or a new tensor": cut_off,
     }
@@ -363,6 +361,8 @@ def linear_attention() -> Exercise:
         mixed = by_queries @ (by_keys.T @ values)
         return mixed / total(by_queries, by_keys)[:, None]
 
+    way = ways_of(right)
+
     def attention_itself(
         queries: Tensor, keys: Tensor, values: Tensor, directions: Tensor
     ) -> Tensor:
@@ -392,38 +392,33 @@ def linear_attention() -> Exercise:
 
     cases = [case(3, 5, 4, 7), case(6, 2, 8, 3), case(300, 200, 4, 3)]
     mistakes = {
-        "lengths are taken before dividing by d ** 0.25": partial(
-            right,
-            feature=lambda dots, half_length, d: (dots - d**0.5 * half_length).exp(),
+        "lengths are taken before dividing by d ** 0.25": way(
+            feature=lambda dots, half_length, d: (dots - d**0.5 * half_length).exp()
         ),
         "the sum over keys is lost in the denominator: multiply a query's features by"
-        " the sum of all keys' features": partial(
-            right, total=lambda by_queries, by_keys: by_queries.sum(-1) * by_keys.sum()
+        " the sum of all keys' features": way(
+            total=lambda by_queries, by_keys: by_queries.sum(-1) * by_keys.sum()
         ),
         "this is attention itself: use the features, not the scores": attention_itself,
-        "attention's root of d is missing: divide both by d ** 0.25": partial(
-            right, power=0
+        "attention's root of d is missing: divide both by d ** 0.25": way(power=0),
+        "both are divided by the root of d: together that is d": way(power=0.5),
+        "|q|² / 2 and |k|² / 2 are added: subtract them": way(
+            feature=lambda dots, half_length, d: (dots + half_length).exp()
         ),
-        "both are divided by the root of d: together that is d": partial(
-            right, power=0.5
+        "divided by the mean over the keys: weights sum to 1 if it is the sum": way(
+            total=lambda by_queries, by_keys: by_queries @ by_keys.mean(0)
         ),
-        "|q|² / 2 and |k|² / 2 are added: subtract them": partial(
-            right, feature=lambda dots, half_length, d: (dots + half_length).exp()
+        "the exponential is missing: a feature is e to that power": way(
+            feature=lambda dots, half_length, d: dots - half_length
         ),
-        "divided by the mean over the keys: weights sum to 1 if it is the sum": partial(
-            right, total=lambda by_queries, by_keys: by_queries @ by_keys.mean(0)
+        "the keys' own lengths are missing: subtract |k|² / 2": way(
+            feature=lambda dots, half_length, d: dots.exp()
         ),
-        "the exponential is missing: a feature is e to that power": partial(
-            right, feature=lambda dots, half_length, d: dots - half_length
+        "all of |k|² is subtracted: half of it": way(
+            feature=lambda dots, half_length, d: (dots - 2 * half_length).exp()
         ),
-        "the keys' own lengths are missing: subtract |k|² / 2": partial(
-            right, feature=lambda dots, half_length, d: dots.exp()
-        ),
-        "all of |k|² is subtracted: half of it": partial(
-            right, feature=lambda dots, half_length, d: (dots - 2 * half_length).exp()
-        ),
-        "the answers are not divided: weights sum to 1": partial(
-            right, total=lambda by_queries, by_keys: torch.ones(len(by_queries))
+        "the answers are not divided: weights sum to 1": way(
+            total=lambda by_queries, by_keys: torch.ones(len(by_queries))
         ),
     }
     praise = "one sum over the keys serves all queries"

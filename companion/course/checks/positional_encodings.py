@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...model.positions import deinterleave, interleave, relative_buckets, rotate
-from .compare import Exercise, check, draw
+from .compare import Exercise, check, draw, ways_of
 
 
 @check
@@ -29,30 +29,30 @@ def slopes() -> Exercise:
         slopes = torch.cat([rule(n), rest(rule(2 * n), n_heads - n)])
         return slopes[:n_heads].tolist()
 
+    way = ways_of(right)
+
     def too_many(n_heads: int) -> list[float]:
         power = 2 ** int(math.log2(n_heads))
         return torch.cat([even(power), even(2 * power)[::2]]).tolist()
 
     mistakes = {
         "right for powers of two only: 12 begin with 8": lambda h: even(h).tolist(),
-        "begin 12 heads with the slopes for 8, not for 16": partial(
-            right, power=lambda n_heads: 2 ** math.ceil(math.log2(n_heads))
+        "begin 12 heads with the slopes for 8, not for 16": way(
+            power=lambda n_heads: 2 ** math.ceil(math.log2(n_heads))
         ),
-        "take the power of two below, not the nearest": partial(
-            right, power=lambda n_heads: 2 ** round(math.log2(n_heads))
+        "take the power of two below, not the nearest": way(
+            power=lambda n_heads: 2 ** round(math.log2(n_heads))
         ),
-        "take the rest from the longer list": partial(
-            right, rest=lambda longer, n_left: even(n_left)
+        "take the rest from the longer list": way(
+            rest=lambda longer, n_left: even(n_left)
         ),
-        "take every second of the longer list": partial(
-            right, rest=lambda longer, n_left: longer
-        ),
-        "begin the longer list with its first": partial(
-            right, rest=lambda longer, n_left: longer[1::2]
+        "take every second of the longer list": way(rest=lambda longer, n_left: longer),
+        "begin the longer list with its first": way(
+            rest=lambda longer, n_left: longer[1::2]
         ),
         "too many: stop when there are n_heads": too_many,
-        "count the heads from 1, not from 0": partial(
-            right, rule=lambda n: 2 ** (-8 * torch.arange(n) / n)
+        "count the heads from 1, not from 0": way(
+            rule=lambda n: 2 ** (-8 * torch.arange(n) / n)
         ),
         "one slope for all heads: each has its own": lambda h: right(h)[:1] * h,
         "the slopes for the power of two come first, then the rest: don't sort them": (
@@ -92,6 +92,8 @@ def neighbours() -> Exercise:
         new = turned(x[:, 0:n:2], x[:, 1:n:2], angles)
         return torch.cat([torch.stack(new, -1).flatten(-2), x[:, n:]], -1)
 
+    way = ways_of(right)
+
     def both_plus(a: Tensor, b: Tensor, angles: Tensor) -> tuple[Tensor, Tensor]:
         return a * angles.cos() + b * angles.sin(), turned(a, b, angles)[1]
 
@@ -114,25 +116,25 @@ def neighbours() -> Exercise:
 
     mistakes = {
         # The angles are not right.
-        "the speeds are those of d features: here d is n": partial(
-            right, exponents=lambda n, d: -torch.arange(0, n, 2) / d
+        "the speeds are those of d features: here d is n": way(
+            exponents=lambda n, d: -torch.arange(0, n, 2) / d
         ),
-        "2i is doubled: arange(0, n, 2) is 2i already": partial(
-            right, exponents=lambda n, d: -2 * torch.arange(0, n, 2) / n
+        "2i is doubled: arange(0, n, 2) is 2i already": way(
+            exponents=lambda n, d: -2 * torch.arange(0, n, 2) / n
         ),
-        "pair i has the speed 10000^(-2i/n), not -i/n": partial(
-            right, exponents=lambda n, d: -torch.arange(n // 2) / n
+        "pair i has the speed 10000^(-2i/n), not -i/n": way(
+            exponents=lambda n, d: -torch.arange(n // 2) / n
         ),
-        "the exponent, -2i/n, has a minus": partial(
-            right, exponents=lambda n, d: torch.arange(0, n, 2) / n
+        "the exponent, -2i/n, has a minus": way(
+            exponents=lambda n, d: torch.arange(0, n, 2) / n
         ),
-        "divide 2i by n, not by n - 2": partial(
-            right, exponents=lambda n, d: -torch.arange(0, n, 2) / (n - 2)
+        "divide 2i by n, not by n - 2": way(
+            exponents=lambda n, d: -torch.arange(0, n, 2) / (n - 2)
         ),
-        "all pairs turn at one speed: each has its own": partial(
-            right, exponents=lambda n, d: torch.zeros(n // 2)
+        "all pairs turn at one speed: each has its own": way(
+            exponents=lambda n, d: torch.zeros(n // 2)
         ),
-        "the base is 10,000, not 1,000": partial(right, base=1_000),
+        "the base is 10,000, not 1,000": way(base=1_000),
         # Other features are turned, or in other pairs.
         "all features are turned, not n": lambda x, p, n: right(x, p, x.shape[1]),
         "the features from n on are missing": lambda x, p, n: right(x, p, n)[:, :n],
@@ -154,12 +156,8 @@ def neighbours() -> Exercise:
         "it turns the other way: which sine has the minus?": (
             lambda x, p, n: right(x, -p, n)
         ),
-        "both sines have a plus: the one in a' has a minus": partial(
-            right, turned=both_plus
-        ),
-        "b' is made of the new a: keep the old one as well": partial(
-            right, turned=overwritten
-        ),
+        "both sines have a plus: the one in a' has a minus": way(turned=both_plus),
+        "b' is made of the new a: keep the old one as well": way(turned=overwritten),
         "use `positions`, not 0, 1, 2": (
             lambda x, p, n: right(x, torch.arange(len(p)), n)
         ),
@@ -194,6 +192,8 @@ def buckets() -> Exercise:
         bucket = begun(distance.abs()[..., None], begins).sum(-1) - 1
         return bucket + half(distance, n_buckets)
 
+    way = ways_of(right)
+
     def negative_in_one(d: Tensor, n_buckets: int, max_distance: int) -> Tensor:
         bucket = right(d.relu(), n_buckets, max_distance)
         return bucket + (n_buckets // 2 - 1) * (d < 0)
@@ -212,42 +212,37 @@ def buckets() -> Exercise:
     mistakes = {
         # The wide buckets begin elsewhere.
         "a fence post: 8 steps lead from 8 to 128, the last bucket begins after 7": (
-            partial(
-                right,
-                wide=lambda n, most: n * (most / n) ** (torch.arange(n) / (n - 1)),
-            )
+            way(wide=lambda n, most: n * (most / n) ** (torch.arange(n) / (n - 1)))
         ),
-        "count the steps from 0: the first wide one begins at n_buckets / 4": partial(
-            right, wide=lambda n, most: n * (most / n) ** (torch.arange(1, n + 1) / n)
+        "count the steps from 0: the first wide one begins at n_buckets / 4": way(
+            wide=lambda n, most: n * (most / n) ** (torch.arange(1, n + 1) / n)
         ),
         "the buckets widen too fast: the factors lead from n_buckets / 4, not from 1": (
-            partial(right, wide=lambda n, most: n * most ** (torch.arange(n) / n))
+            way(wide=lambda n, most: n * most ** (torch.arange(n) / n))
         ),
-        "the wide buckets are equally wide: each begins a factor farther out": partial(
-            right, wide=lambda n, most: n + (most - n) * torch.arange(n) / n
+        "the wide buckets are equally wide: each begins a factor farther out": way(
+            wide=lambda n, most: n + (most - n) * torch.arange(n) / n
         ),
-        "the factor of 16 is not for all: max_distance / (n_buckets / 4)": partial(
-            right, wide=lambda n, most: farther_by_a_factor(n, 16 * n)
+        "the factor of 16 is not for all: max_distance / (n_buckets / 4)": way(
+            wide=lambda n, most: farther_by_a_factor(n, 16 * n)
         ),
-        "a bucket may begin at 11.3: don't round it": partial(
-            right, wide=lambda n, most: farther_by_a_factor(n, most).round()
+        "a bucket may begin at 11.3: don't round it": way(
+            wide=lambda n, most: farther_by_a_factor(n, most).round()
         ),
-        "a bucket may begin at 11.3: don't round it down": partial(
-            right, wide=lambda n, most: farther_by_a_factor(n, most).floor()
+        "a bucket may begin at 11.3: don't round it down": way(
+            wide=lambda n, most: farther_by_a_factor(n, most).floor()
         ),
-        "a bucket begins at its first distance: >=, not >": partial(
-            right, begun=torch.gt
-        ),
+        "a bucket begins at its first distance: >=, not >": way(begun=torch.gt),
         # The halves for the two directions.
-        "the upper half is for negative distances": partial(
-            right, half=lambda distance, n_buckets: n_buckets // 2 * (distance > 0)
+        "the upper half is for negative distances": way(
+            half=lambda distance, n_buckets: n_buckets // 2 * (distance > 0)
         ),
-        "the upper half is for negative distances: here it is empty": partial(
-            right, half=lambda distance, n_buckets: 0
+        "the upper half is for negative distances: here it is empty": way(
+            half=lambda distance, n_buckets: 0
         ),
         "a negative distance needs its absolute value": negative_in_one,
-        "16 more is for 32 buckets only: n_buckets / 2": partial(
-            right, half=lambda distance, n_buckets: 16 * (distance < 0)
+        "16 more is for 32 buckets only: n_buckets / 2": way(
+            half=lambda distance, n_buckets: 16 * (distance < 0)
         ),
         "half of the buckets are for the keys after the query": relative_buckets,
         "right for 32 buckets and 128 only": lambda d, *sizes: right(d, 32, 128),
@@ -300,6 +295,8 @@ def induction_scores() -> Exercise:
         on_keys = added(weights * keys, -1)
         return mean(on_keys, keys).tolist()
 
+    way = ways_of(right)
+
     def last_follower(tokens: Tensor) -> Tensor:
         keys = followers(tokens)
         n_from_here = keys.flip(-1).cumsum(-1).flip(-1)
@@ -311,49 +308,49 @@ def induction_scores() -> Exercise:
 
     mistakes = {
         # Other keys.
-        "this looks at the copy itself: its follower is one further": partial(
-            right, keys=lambda tokens: beside_copy(tokens, 0).tril(-1)
+        "this looks at the copy itself: its follower is one further": way(
+            keys=lambda tokens: beside_copy(tokens, 0).tril(-1)
         ),
-        "one too far: a follower comes next to the copy": partial(
-            right, keys=lambda tokens: beside_copy(tokens, 2).tril()
+        "one too far: a follower comes next to the copy": way(
+            keys=lambda tokens: beside_copy(tokens, 2).tril()
         ),
-        "before the copy: a follower comes *after* it": partial(
-            right, keys=lambda tokens: beside_copy(tokens, -1).tril()
+        "before the copy: a follower comes *after* it": way(
+            keys=lambda tokens: beside_copy(tokens, -1).tril()
         ),
-        "`roll(-1)` finds the token before the copy: try `roll(1)`": partial(
-            right, keys=lambda tokens: beside_copy(tokens, -1).tril(-1)
+        "`roll(-1)` finds the token before the copy: try `roll(1)`": way(
+            keys=lambda tokens: beside_copy(tokens, -1).tril(-1)
         ),
         "nothing stands before the first token, but `roll` brings the last one: key 0"
-        " is no follower": partial(
-            right, keys=lambda tokens: (tokens.roll(1) == tokens[:, None]).tril()
+        " is no follower": way(
+            keys=lambda tokens: (tokens.roll(1) == tokens[:, None]).tril()
         ),
-        "copies that come later count too: only earlier ones should": partial(
-            right, keys=lambda tokens: beside_copy(tokens, 1)
+        "copies that come later count too: only earlier ones should": way(
+            keys=lambda tokens: beside_copy(tokens, 1)
         ),
-        "a token is no copy of itself: the key after it is in the future": partial(
-            right, keys=lambda tokens: beside_copy(tokens, 1).tril(1)
+        "a token is no copy of itself: the key after it is in the future": way(
+            keys=lambda tokens: beside_copy(tokens, 1).tril(1)
         ),
-        "a token may be its own follower, as in 7 7: s may be t": partial(
-            right, keys=lambda tokens: beside_copy(tokens, 1).tril(-1)
+        "a token may be its own follower, as in 7 7: s may be t": way(
+            keys=lambda tokens: beside_copy(tokens, 1).tril(-1)
         ),
-        "only the last follower counts: add up the weights on all of them": partial(
-            right, keys=last_follower
+        "only the last follower counts: add up the weights on all of them": way(
+            keys=last_follower
         ),
         # Other means.
         "queries whose followers get no weight count, too: the mean leaves them out": (
-            partial(right, mean=over_weights_above_zero)
+            way(mean=over_weights_above_zero)
         ),
-        "the largest weight on a follower: add up the weights on all of them": partial(
-            right, added=torch.amax
+        "the largest weight on a follower: add up the weights on all of them": way(
+            added=torch.amax
         ),
-        "over all queries: leave out new tokens": partial(
-            right, mean=lambda on_keys, keys: on_keys.mean(-1)
+        "over all queries: leave out new tokens": way(
+            mean=lambda on_keys, keys: on_keys.mean(-1)
         ),
-        "the sum over the queries: take their mean": partial(
-            right, mean=lambda on_keys, keys: on_keys.sum(-1)
+        "the sum over the queries: take their mean": way(
+            mean=lambda on_keys, keys: on_keys.sum(-1)
         ),
-        "the mean over all pairs: add up, then take the mean over the queries": partial(
-            right, mean=lambda on_keys, keys: on_keys.sum(-1) / keys.sum()
+        "the mean over all pairs: add up, then take the mean over the queries": way(
+            mean=lambda on_keys, keys: on_keys.sum(-1) / keys.sum()
         ),
         "queries and keys are swapped: (h t s)": lambda w, tokens: right(w.mT, tokens),
     }

@@ -8,7 +8,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, check
+from .compare import Exercise, check, ways_of
+from .mistakes import Mistake
 from .words import describe
 
 
@@ -19,7 +20,7 @@ def bits_a_weight() -> Exercise:
     def right(n: int, bits: int, extra: int) -> float:
         return bits + 8 * extra / n
 
-    cases = [(32, 4, 4), (64, 8, 2), (16, 3, 6)]
+    cases = [(32, 4, 4), (64, 8, 2), (16, 3, 6), (128, 3, 2)]
     mistakes = {
         "scales are left out: their bytes are shared by the block": (
             lambda n, bits, extra: bits
@@ -64,6 +65,8 @@ def eight_bits() -> Exercise:
     ) -> Tensor:
         return scales(raw) * numbers(raw)
 
+    way = ways_of(right)
+
     def sign_and_seven_bits(raw: Tensor) -> Tensor:
         numbers = raw[:, 2:].short()
         return torch.where(numbers > 127, 128 - numbers, numbers)
@@ -81,40 +84,39 @@ def eight_bits() -> Exercise:
     special = torch.tensor([[-0.5], [3e-5], [2.0], [-12.0]])
     cases = [case(3, 0), case(1, 1), case(5, 2), case(4, 3, special)]
     mistakes = {
-        "a scale may be below 0: keep its sign": partial(
-            right, scales=lambda raw: read_scales(raw).abs()
+        "a scale may be below 0: keep its sign": way(
+            scales=lambda raw: read_scales(raw).abs()
         ),
-        "bytes above 127 are 256 less, and not a sign with 7 bits": partial(
-            right, numbers=sign_and_seven_bits
+        "bytes above 127 are 256 less, and not a sign with 7 bits": way(
+            numbers=sign_and_seven_bits
         ),
-        "bytes above 127 are numbers below 0: read int8": partial(
-            right, numbers=lambda raw: raw[:, 2:]
+        "bytes above 127 are numbers below 0: read int8": way(
+            numbers=lambda raw: raw[:, 2:]
         ),
-        "128 is subtracted: they are int8 already": partial(
-            right, numbers=lambda raw: raw[:, 2:].float() - 128
+        "128 is subtracted: they are int8 already": way(
+            numbers=lambda raw: raw[:, 2:].float() - 128
         ),
-        "255 is subtracted, not 256 above 127": partial(
-            right, numbers=lambda raw: raw[:, 2:].float() - 255
+        "255 is subtracted, not 256 above 127": way(
+            numbers=lambda raw: raw[:, 2:].float() - 255
         ),
-        "one scale for all: each block has its own": partial(
-            right, scales=lambda raw: read_scales(raw)[0]
+        "one scale for all: each block has its own": way(
+            scales=lambda raw: read_scales(raw)[0]
         ),
-        "the scale's two bytes are swapped": partial(
-            right, scales=lambda raw: read_scales(raw[:, :2].flip(1))
+        "the scale's two bytes are swapped": way(
+            scales=lambda raw: read_scales(raw[:, :2].flip(1))
         ),
-        "these are the whole numbers: multiply them by the scale": partial(
-            right, scales=lambda raw: 1.0
+        "these are the whole numbers: multiply them by the scale": way(
+            scales=lambda raw: 1.0
         ),
-        "the scale is bfloat16 here: it is float16": partial(
-            right,
-            scales=lambda raw: raw[:, :2].contiguous().view(torch.bfloat16).float(),
+        "the scale is bfloat16 here: it is float16": way(
+            scales=lambda raw: raw[:, :2].contiguous().view(torch.bfloat16).float()
         ),
         "multiply the numbers by the scale, don't divide them": (
             lambda raw: read_numbers(raw) / read_scales(raw)
         ),
         "the scale stands in front, not at the end": lambda raw: right(raw.roll(2, 1)),
-        "the products are float16: make the scale float32 first": partial(
-            right, scales=lambda raw: read_scales(raw).half()
+        "the products are float16: make the scale float32 first": way(
+            scales=lambda raw: read_scales(raw).half()
         ),
     }
     praise = "a scale for each block, and signed bytes"
@@ -189,6 +191,8 @@ def chat() -> Exercise:
             ids += [start, *said(encode, who, text), *closed(encode, end)]
         return [*ids, *asked(encode, start)]
 
+    way = ways_of(right)
+
     def line_breaks_between_turns(
         messages: list, encode: Callable, start: int, end: int
     ) -> list[int]:
@@ -239,14 +243,15 @@ def chat() -> Exercise:
         ([*talk, ("user", "\nWell?")], encode, 3, 4),
         ([("user", ""), ("user", "<|im_start|>so\n")], encode, 13, 14),
         ([("system", "  So"), ("user", " <|endoftext|>")], encode, 15, 16),
+        ([("user", "é\tso\n\n\nyes")], encode, 17, 18),
     ]
     mistakes = {
         # The end of the talk.
-        "nobody is asked to answer: end with start and `assistant`": partial(
-            right, asked=lambda encode, start: []
+        "nobody is asked to answer: end with start and `assistant`": way(
+            asked=lambda encode, start: []
         ),
-        "a line break is missing after `assistant`": partial(
-            right, asked=lambda encode, start: [start, *encode("assistant")]
+        "a line break is missing after `assistant`": way(
+            asked=lambda encode, start: [start, *encode("assistant")]
         ),
         "the last turn stays open: the model ends it": (
             lambda messages, encode, start, end: [
@@ -255,33 +260,27 @@ def chat() -> Exercise:
             ]
         ),
         # Line breaks.
-        "after each end token comes a new line": partial(
-            right, closed=lambda encode, end: [end]
-        ),
-        "a turn's line break comes after its end token, not before it": partial(
-            right,
+        "after each end token comes a new line": way(closed=lambda encode, end: [end]),
+        "a turn's line break comes after its end token, not before it": way(
             said=lambda encode, who, text: encode(f"{who}\n{text}\n"),
             closed=lambda encode, end: [end],
         ),
         "the last turn ends with a line break too, before the open turn": (
             line_breaks_between_turns
         ),
-        "a line break stands between name and text": partial(
-            right, said=lambda encode, who, text: encode(f"{who}{text}")
+        "a line break stands between name and text": way(
+            said=lambda encode, who, text: encode(f"{who}{text}")
         ),
-        "between name and text stands a line break, not a colon": partial(
-            right, said=lambda encode, who, text: encode(f"{who}: {text}")
+        "between name and text stands a line break, not a colon": way(
+            said=lambda encode, who, text: encode(f"{who}: {text}")
         ),
         # Special tokens, and what is encoded together.
-        "no turn has an end": partial(right, closed=lambda encode, end: encode("\n")),
+        "no turn has an end": way(closed=lambda encode, end: encode("\n")),
         "name, line break and text are encoded as one, not one after the other": (
-            partial(
-                right,
-                said=lambda encode, who, text: [*encode(f"{who}\n"), *encode(text)],
-            )
+            way(said=lambda encode, who, text: [*encode(f"{who}\n"), *encode(text)])
         ),
-        "name, line break and text are encoded as one, not the name by itself": partial(
-            right, said=lambda encode, who, text: [*encode(who), *encode(f"\n{text}")]
+        "name, line break and text are encoded as one, not the name by itself": way(
+            said=lambda encode, who, text: [*encode(who), *encode(f"\n{text}")]
         ),
         "start and end are exchanged": (
             lambda messages, encode, start, end: right(messages, encode, end, start)
@@ -300,8 +299,8 @@ def chat() -> Exercise:
         "a turn without a text is a turn, too": (
             lambda messages, *rest: right([x for x in messages if x[1]], *rest)
         ),
-        "the speakers' names are missing: they stand in the first line": partial(
-            right, said=lambda encode, who, text: encode(f"\n{text}")
+        "the speakers' names are missing: they stand in the first line": way(
+            said=lambda encode, who, text: encode(f"\n{text}")
         ),
     }
     praise = "special tokens around each turn, and none from a text"

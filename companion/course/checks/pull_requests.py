@@ -28,9 +28,11 @@ from ..cabinet.pull_requests import (
     sink_in_softmax,
     texts_apart,
 )
-from .compare import Exercise, Mistake, check, unwritten
+from .compare import Exercise, check
 from .effects import attributes_kept
 from .judge import NoVerdict, TooSlow, shuffled, time_limit, verdict_of
+from .mistakes import Mistake
+from .outcomes import unwritten
 
 Versions = tuple[Callable, ...]  # what a test is given: one version, or two
 
@@ -183,6 +185,14 @@ def detached_from(n_queries: int, n_keys: int) -> Callable:
     return partial(rescaled, log_sum=log_sum)
 
 
+def of_whole_roots(
+    queries: Tensor, keys: Tensor, values: Tensor, sink: Tensor
+) -> Tensor:
+    """Divides by the whole part of √d, which is √d for 1, 4, 9, 16, 64."""
+    d = queries.shape[-1]
+    return sink_in_softmax(queries * math.sqrt(d) / math.isqrt(d), keys, values, sink)
+
+
 def without_sink(queries: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> Tensor:
     return scores_of(queries, keys).softmax(-1) @ values
 
@@ -194,6 +204,7 @@ def sinks() -> Exercise:
     Queries (t d), keys and values (s d), sink ().
     """
     everything = [0, 1, 2, 3, 4]  # result; gradients of queries, keys, values, sink
+    squares = ((1, 1, 1), (5, 16, 4))  # t, s, d
 
     def parts(version: Callable, size: tuple[int, int, int], of: list) -> list[Tensor]:
         torch.manual_seed(0)
@@ -206,7 +217,7 @@ def sinks() -> Exercise:
     # In double precision rounding is below 1e-14, and the least fault above 1e-4.
     def right(
         attend: Callable,
-        sizes: tuple = ((1, 1, 1), (5, 16, 4)),
+        sizes: tuple = (*squares, (3, 5, 6)),
         of: list = everything,
         tolerance: float = 1e-9,
     ) -> bool:
@@ -270,6 +281,12 @@ def sinks() -> Exercise:
             False,
             "it passes a version that is right up to 8 keys, and wrong from 9 on",
         ),
+        (
+            of_whole_roots,
+            False,
+            "it passes a version that divides by the whole part of √d, which is √d"
+            " where d is 1, 4 or 16: try another d",
+        ),
     ]
     return Exercise(
         right,
@@ -288,6 +305,9 @@ def sinks() -> Exercise:
             " so compare its numbers": some_gradient,
             "it tries one query and one key alone: try other sizes, up to 16": partial(
                 right, sizes=((1, 1, 1),)
+            ),
+            "it tries no d but squares, whose roots are whole: try another": partial(
+                right, sizes=squares
             ),
             "it flags right versions, which round in another way: allow for it, by"
             " `torch.allclose`": partial(right, tolerance=0.0),
@@ -454,6 +474,11 @@ def equal_from_two_on(x: Tensor, router: Tensor, experts: Tensor, k: int) -> Ten
     return of_chosen(x, experts, weights, chosen)
 
 
+def equal_of_three(x: Tensor, router: Tensor, experts: Tensor, k: int) -> Tensor:
+    mix = equal_from_two_on if k == 3 else divided_from_two_on
+    return mix(x, router, experts, k)
+
+
 def one_for_one(x: Tensor, router: Tensor, experts: Tensor, k: int) -> Tensor:
     weights, chosen = (x @ router.mT).softmax(-1).topk(k, -1)
     if k == 1:
@@ -550,6 +575,12 @@ def router() -> Exercise:
             "it passes a version that gives two or more experts equal weights, so that"
             " its router learns with one alone: try each k",
         ),
+        (
+            equal_of_three,
+            False,
+            "it passes a version whose router learns nothing where k is 3, and only"
+            " there: try each k",
+        ),
     ]
     return Exercise(
         right,
@@ -567,7 +598,10 @@ def router() -> Exercise:
             "it tries k = 2 or more alone: a share is divided by itself where k is 1": (
                 partial(right, ks=(2, 3))
             ),
+            "it tries k = 2 alone: a share is divided by itself where k is 1, and 3 is"
+            " another case": partial(right, ks=(2,)),
             "it tries k = 1 alone: try larger ones, too": partial(right, ks=(1,)),
+            "it tries k = 1 and 2, and never 3": partial(right, ks=(1, 2)),
             "it wants the second version's output: one that never divides is another"
             " function, and its router learns": as_the_second,
         },
@@ -603,6 +637,18 @@ def apart_and_reset(
     queries: Tensor, keys: Tensor, values: Tensor, lengths: list[int]
 ) -> Tensor:
     positions = torch.cat([torch.arange(n) for n in lengths])
+    text = numbers(lengths)
+    mask = causal_mask(len(queries)) & (text[:, None] == text)
+    return attended(queries, keys, values, positions, mask)
+
+
+def reset_late(
+    queries: Tensor, keys: Tensor, values: Tensor, lengths: list[int]
+) -> Tensor:
+    """No text sees another; but a text's first token goes on from the one before it."""
+    positions = torch.cat([torch.arange(n) for n in lengths])
+    starts = torch.tensor(lengths).cumsum(0)[:-1]
+    positions[starts] = positions[starts - 1] + 1
     text = numbers(lengths)
     mask = causal_mask(len(queries)) & (text[:, None] == text)
     return attended(queries, keys, values, positions, mask)
@@ -682,6 +728,21 @@ def packed() -> Exercise:
                 return False
         return True
 
+    def apart(read: Callable) -> bool:
+        """Whether other texts' tokens change nothing in a text."""
+        for lengths in several:
+            torch.manual_seed(0)
+            inputs = torch.randn(3, sum(lengths), 8).double()
+            whole = read(*inputs, lengths)
+            for i in range(len(lengths)):
+                own = numbers(lengths) == i
+                others = torch.randn(3, sum(lengths), 8).double()
+                others[:, own] = inputs[:, own]
+                again = read(*others, lengths)
+                if not torch.allclose(again[own], whole[own], rtol=0, atol=1e-9):
+                    return False
+        return True
+
     def last_tokens(x: Tensor, lengths: list[int]) -> Tensor:
         return torch.stack([part[-1] for part in x.split(lengths)])
 
@@ -723,6 +784,12 @@ def packed() -> Exercise:
             "it passes a version that takes 10 off the scores of other texts: a ten"
             " thousandth of them comes through, and your tolerance hides it",
         ),
+        (
+            reset_late,
+            False,
+            "it passes a version in which no text sees another, and each but the first"
+            " begins at a wrong position: compare with the text alone",
+        ),
     ]
     return Exercise(
         right,
@@ -738,6 +805,8 @@ def packed() -> Exercise:
                     right, many=([3, 5],), compared=lambda x, lengths: x[: lengths[0]]
                 )
             ),
+            "it asks only whether texts see each other: a text must also be read as it"
+            " is alone, with its own distances": apart,
             "it packs two texts alone: a third may see the first": partial(
                 right, many=([3, 5], [5, 3])
             ),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...decoding.sampling import temperature, top_p
-from .compare import Exercise, Mistake, check, draw, safe_difference
+from .compare import Exercise, Mistake, check, draw, safe_difference, ways_of
 
 
 @check
@@ -166,6 +166,8 @@ def answer_loss() -> Exercise:
         counted = counts(tokens[:, n_prompt:], end)
         return -weighed(each[:, n_prompt - shift :] * counted, advantages, counted)
 
+    way = ways_of(right)
+
     def from_the_second_on(
         logits: Tensor,
         tokens: Tensor,
@@ -186,37 +188,32 @@ def answer_loss() -> Exercise:
         "the prompt is counted too: the model hasn't drawn it": from_the_second_on,
         "an end in the prompt ends no answer": silenced_by_the_prompt,
         "the first end isn't counted: the model has drawn it, and must learn to stop": (
-            partial(right, counts=lambda tokens, end: (tokens == end).cumsum(1) == 0)
+            way(counts=lambda tokens, end: (tokens == end).cumsum(1) == 0)
         ),
-        "what stands behind an end doesn't count, the first end does": partial(
-            right, counts=torch.ne
+        "what stands behind an end doesn't count, the first end does": way(
+            counts=torch.ne
         ),
-        "what stands behind the first end was never drawn": partial(
-            right, counts=lambda tokens, end: torch.ones_like(tokens)
+        "what stands behind the first end was never drawn": way(
+            counts=lambda tokens, end: torch.ones_like(tokens)
         ),
         "both bugs are still there: the prompt counts, and the end doesn't": partial(
             from_the_second_on, counts=torch.ne
         ),
-        "the logits after a token predict the next one: shift them": partial(
-            right, shift=0
-        ),
+        "the logits after a token predict the next one: shift them": way(shift=0),
         "a long answer counts less for each token: sum over an answer's tokens": (
-            partial(
-                right,
+            way(
                 weighed=lambda each, advantages, counted: (
                     advantages * each.sum(1) / counted.sum(1)
-                ).mean(),
+                ).mean()
             )
         ),
-        "sum over an answer's tokens, then the mean over answers": partial(
-            right,
+        "sum over an answer's tokens, then the mean over answers": way(
             weighed=lambda each, advantages, counted: (
                 (advantages * each.sum(1)).sum() / counted.sum()
-            ),
+            )
         ),
-        "the mean over answers is wanted, not the sum": partial(
-            right,
-            weighed=lambda each, advantages, counted: (advantages * each.sum(1)).sum(),
+        "the mean over answers is wanted, not the sum": way(
+            weighed=lambda each, advantages, counted: (advantages * each.sum(1)).sum()
         ),
         "a loss falls: the sign": lambda *case: -right(*case),
     }
@@ -261,18 +258,18 @@ def drawn_log_p() -> Exercise:
         log_p = shaped(logits, t, p).log_softmax(-1)
         return log_p.gather(-1, tokens[..., None])[..., 0]
 
+    way = ways_of(right)
+
     mistakes = {
-        "they were drawn at a temperature and cut: score them so": partial(
-            right, shaped=lambda logits, t, p: logits
+        "they were drawn at a temperature and cut: score them so": way(
+            shaped=lambda logits, t, p: logits
         ),
         "what stays shares the whole probability: cut, and divide anew by its sum": (
-            partial(right, shaped=lambda logits, t, p: logits / t)
+            way(shaped=lambda logits, t, p: logits / t)
         ),
-        "the temperature is missing": partial(
-            right, shaped=lambda logits, t, p: top_p(logits, p)
-        ),
-        "first the temperature, then the cut, as they were drawn": partial(
-            right, shaped=lambda logits, t, p: top_p(logits, p) / t
+        "the temperature is missing": way(shaped=lambda logits, t, p: top_p(logits, p)),
+        "first the temperature, then the cut, as they were drawn": way(
+            shaped=lambda logits, t, p: top_p(logits, p) / t
         ),
         "the logarithm is missing": lambda *case: right(*case).exp(),
         "these are the likeliest tokens': take those of the drawn ones": (

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, check, draw
+from .compare import Exercise, check, draw, ways_of
+from .mistakes import Mistake
 from .words import describe
 
 
@@ -103,6 +103,8 @@ def write() -> Exercise:
             tokens.append(after(shown(tokens, window, len(prompt))))
         return tokens[len(prompt) :]
 
+    way = ways_of(right)
+
     def last_but_one_shown(
         after: Callable, prompt: list[int], n_new: int, window: int
     ) -> list[int]:
@@ -131,27 +133,27 @@ def write() -> Exercise:
 
     mistakes = {
         # Other tokens are shown.
-        "the first tokens never change: show the last": partial(
-            right, shown=lambda tokens, window, n_prompt: tokens[:window]
+        "the first tokens never change: show the last": way(
+            shown=lambda tokens, window, n_prompt: tokens[:window]
         ),
-        "new tokens belong to the text too": partial(
-            right, shown=lambda tokens, window, n_prompt: tokens[:n_prompt][-window:]
+        "new tokens belong to the text too": way(
+            shown=lambda tokens, window, n_prompt: tokens[:n_prompt][-window:]
         ),
         "while the text is shorter than the window, length - window is negative:"
-        " Python counts that from the end": partial(
-            right, shown=lambda tokens, window, n_prompt: tokens[len(tokens) - window :]
+        " Python counts that from the end": way(
+            shown=lambda tokens, window, n_prompt: tokens[len(tokens) - window :]
         ),
-        "show the last `window` tokens": partial(
-            right, shown=lambda tokens, window, n_prompt: tokens[-n_prompt:][:window]
+        "show the last `window` tokens": way(
+            shown=lambda tokens, window, n_prompt: tokens[-n_prompt:][:window]
         ),
-        "a token drops out only where the text is longer than the window": partial(
-            right, shown=lambda tokens, window, n_prompt: tokens[-n_prompt:][-window:]
+        "a token drops out only where the text is longer than the window": way(
+            shown=lambda tokens, window, n_prompt: tokens[-n_prompt:][-window:]
         ),
-        "the model sees one token too few": partial(
-            right, shown=lambda tokens, window, n_prompt: tokens[-window:][1:] or tokens
+        "the model sees one token too few": way(
+            shown=lambda tokens, window, n_prompt: tokens[-window:][1:] or tokens
         ),
-        "the model sees one token too few: [-window + 1:] begins one later": partial(
-            right, shown=lambda tokens, window, n_prompt: tokens[-window + 1 :]
+        "the model sees one token too few: [-window + 1:] begins one later": way(
+            shown=lambda tokens, window, n_prompt: tokens[-window + 1 :]
         ),
         "where the window is 1, -(window - 1) is 0, and [0:] is the whole text": (
             last_but_one_shown
@@ -192,6 +194,8 @@ def crossing() -> Exercise:
         places = place(values.cumsum(-1), p).clamp(0, chances.shape[-1] - 1)
         return tokens.gather(-1, places[..., None])[..., 0]
 
+    way = ways_of(right)
+
     def place_alone(chances: Tensor, p: float) -> Tensor:
         return below(chances.sort(descending=True).values.cumsum(-1), p)
 
@@ -202,25 +206,19 @@ def crossing() -> Exercise:
         "this is how many stay: the last of them is wanted": (
             lambda chances, p: place_alone(chances, p) + 1
         ),
-        "a sum of exactly p is enough": partial(
-            right, place=lambda sums, p: (sums <= p).sum(-1)
+        "a sum of exactly p is enough": way(place=lambda sums, p: (sums <= p).sum(-1)),
+        "here the sum is still below p": way(place=lambda sums, p: below(sums, p) - 1),
+        "this is the first that has to go": way(
+            place=lambda sums, p: below(sums, p) + 1
         ),
-        "here the sum is still below p": partial(
-            right, place=lambda sums, p: below(sums, p) - 1
-        ),
-        "this is the first that has to go": partial(
-            right, place=lambda sums, p: below(sums, p) + 1
-        ),
-        "the nearest may be below p": partial(
-            right, place=lambda sums, p: (sums - p).abs().argmin(-1)
+        "the nearest may be below p": way(
+            place=lambda sums, p: (sums - p).abs().argmin(-1)
         ),
         "this is the likeliest alone": lambda chances, p: chances.argmax(-1),
         "sort: the likeliest come first": lambda chances, p: below(
             chances.cumsum(-1), p
         ),
-        "the sum begins with the rarest, or 1 - p stands for p": partial(
-            right, descending=False
-        ),
+        "the sum begins with the rarest, or 1 - p stands for p": way(descending=False),
         "chances go in: no softmax": lambda chances, p: right(chances.softmax(-1), p),
     }
 
@@ -296,6 +294,8 @@ def ending() -> Exercise:
                 break
         return best(beams)
 
+    way = ways_of(right)
+
     def ended_apart(after: Callable, n_beams: int, n_new: int, end: int) -> list[Beam]:
         beams = [(0.0, [])]
         done = []
@@ -315,36 +315,33 @@ def ending() -> Exercise:
 
     mistakes = {
         # Ended texts don't race with the others.
-        "a text that has ended is lost: it stays in the race": partial(
-            right, race=lambda done, longer, best: best(longer)
+        "a text that has ended is lost: it stays in the race": way(
+            race=lambda done, longer, best: best(longer)
         ),
         "an ended text takes one of the n_beams places": ended_apart,
-        "at most n_beams texts stay after each step, ended ones among them": partial(
-            right, race=lambda done, longer, best: done + best(longer)
+        "at most n_beams texts stay after each step, ended ones among them": way(
+            race=lambda done, longer, best: done + best(longer)
         ),
         "an ended text keeps its place only while n_beams others aren't likelier": (
-            partial(right, race=places_for_good)
+            way(race=places_for_good)
         ),
-        "cut to n_beams texts after each step, not only after the last": partial(
-            right, race=lambda done, longer, best: done + longer
+        "cut to n_beams texts after each step, not only after the last": way(
+            race=lambda done, longer, best: done + longer
         ),
-        "append nothing to an ended text": partial(
-            right,
+        "append nothing to an ended text": way(
             race=lambda done, longer, best: best(
                 [(total, [*text, text[-1]]) for total, text in done] + longer
-            ),
+            )
         ),
         # The search stops too early.
-        "when the best has ended, the others go on": partial(
-            right, stops=lambda beams, end: end in beams[0][1]
+        "when the best has ended, the others go on": way(
+            stops=lambda beams, end: end in beams[0][1]
         ),
-        "when one has ended, the others go on": partial(right, stops=ended),
+        "when one has ended, the others go on": way(stops=ended),
         # The race has another order.
-        "the likeliest come first: sort with reverse=True": partial(
-            right, order=sorted
-        ),
-        "the text's log-chance counts, not its mean": partial(
-            right, order=lambda beams: sorted(beams, key=mean, reverse=True)
+        "the likeliest come first: sort with reverse=True": way(order=sorted),
+        "the text's log-chance counts, not its mean": way(
+            order=lambda beams: sorted(beams, key=mean, reverse=True)
         ),
         "in the end, too, the likeliest comes first: not the one with the highest"
         " mean": lambda *case: sorted(right(*case), key=mean, reverse=True),

@@ -2,12 +2,13 @@
 
 import copy
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, check, difference, draw
+from .compare import Exercise, check, draw, identity, ways_of
+from .differences import difference
+from .mistakes import Mistake
 from .sampling import token_list
 from .watch import Watch
 from .words import describe, listed
@@ -30,6 +31,8 @@ def pages_in_use() -> Exercise:
         n = shared(n_shared, size)
         return n + sum(pages(length, size) - n for length in lengths)
 
+    way = ways_of(right)
+
     def rest_in_new_pages(n_shared: int, lengths: list[int], size: int) -> int:
         own = [rounded_up(n - n_shared, size) for n in lengths]
         return rounded_up(n_shared, size) + sum(own)
@@ -42,8 +45,8 @@ def pages_in_use() -> Exercise:
         (5, [5, 9], 4),
     ]
     mistakes = {
-        "nothing is shared: full pages of shared tokens are there once": partial(
-            right, shared=lambda n, size: 0
+        "nothing is shared: full pages of shared tokens are there once": way(
+            shared=lambda n, size: 0
         ),
         "a talk goes on in its own copy of the page that is not full": (
             rest_in_new_pages
@@ -52,17 +55,17 @@ def pages_in_use() -> Exercise:
             lambda n, lengths, size: right(n, [length + n for length in lengths], size)
         ),
         "a page that is not full of shared tokens is shared: each talk writes its own"
-        " tokens into it": partial(right, shared=rounded_up),
-        "the last page of a talk counts, however few tokens it holds": partial(
-            right, pages=lambda n, size: n // size
+        " tokens into it": way(shared=rounded_up),
+        "the last page of a talk counts, however few tokens it holds": way(
+            pages=lambda n, size: n // size
         ),
         "shared tokens that fill no page are missing: each talk keeps its own": (
             lambda n, lengths, size: right(n, [x - n % size for x in lengths], size)
         ),
         "a talk that fills its last page needs no further one: n // size + 1 is too"
-        " many there": partial(right, pages=lambda n, size: n // size + 1),
-        "a page is given out whole: round up": partial(
-            right, shared=lambda n, size: n / size, pages=lambda n, size: n / size
+        " many there": way(pages=lambda n, size: n // size + 1),
+        "a page is given out whole: round up": way(
+            shared=lambda n, size: n / size, pages=lambda n, size: n / size
         ),
         "the shared pages are left out: they are in use, once": (
             lambda n, lengths, size: right(n, lengths, size) - n // size
@@ -73,14 +76,18 @@ def pages_in_use() -> Exercise:
 
 
 class WatchUse(Watch):
-    """Also notes in `used` every tensor that an operation takes."""
+    """Also notes every tensor that an operation takes, and what it has no bits for."""
 
     def __init__(self) -> None:
         super().__init__()
         self.used: list[Tensor] = []
+        self.lost_signs = False
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         self.used += [x for x in args if isinstance(x, Tensor)]
+        if (kwargs or {}).get("dtype") == torch.uint8:
+            x = args[0]
+            self.lost_signs |= x.is_floating_point() and bool((x < 0).any())
         return super().__torch_dispatch__(function, types, args, kwargs)
 
 
@@ -101,6 +108,8 @@ def int8() -> Exercise:
     ) -> Tensor:
         step = scale(x)
         return whole(x / step) * step
+
+    way = ways_of(right)
 
     def wrapped(x: Tensor) -> Tensor:
         """8 bits of integers: 128 becomes -128, by way of 16 bits on every machine."""
@@ -127,6 +136,11 @@ def int8() -> Exercise:
         n_used = sum(y.numel() for y in watch.used if y.dtype == torch.int8)
         is_right = not difference(result, right(x))
         if is_right and x.dim() > 1:
+            if watch.lost_signs:
+                raise Mistake(
+                    "`torch.uint8` has no negative numbers: what becomes of them"
+                    " differs from processor to processor"
+                )
             if n_made < x.numel():
                 raise Mistake("no integer of 8 bits is made: `.to(torch.int8)`")
             if n_used < x.numel():
@@ -150,17 +164,14 @@ def int8() -> Exercise:
     ]
     mistakes = {
         # The number of steps.
-        "the largest becomes 128, which wraps to -128: divide by 127": partial(
-            right, scale=lambda x: scale_of(x, 128), whole=wrapped
+        "the largest becomes 128, which wraps to -128: divide by 127": way(
+            scale=lambda x: scale_of(x, 128), whole=wrapped
         ),
-        "by 128, and held at 127: a largest above 0 is off by a whole scale": partial(
-            right,
-            scale=lambda x: scale_of(x, 128),
-            whole=lambda x: x.round().clamp(-128, 127),
+        "by 128, and held at 127: a largest above 0 is off by a whole scale": way(
+            scale=lambda x: scale_of(x, 128), whole=lambda x: x.round().clamp(-128, 127)
         ),
         "by 128, and held at 127 and -127: the largest is off by a whole scale": (
-            partial(
-                right,
+            way(
                 scale=lambda x: scale_of(x, 128),
                 whole=lambda x: x.round().clamp(-127, 127),
             )
@@ -168,39 +179,39 @@ def int8() -> Exercise:
         "a scale and a zero for each vector: a scale alone is asked for": (
             with_a_zero_point
         ),
-        "by 255, but 8 bits go from -128 to 127": partial(
-            right, scale=lambda x: scale_of(x, 255), whole=torch.round
+        "by 255, but 8 bits go from -128 to 127": way(
+            scale=lambda x: scale_of(x, 255), whole=torch.round
         ),
-        "by 128, but 8 bits go up to 127": partial(
-            right, scale=lambda x: scale_of(x, 128), whole=torch.round
+        "by 128, but 8 bits go up to 127": way(
+            scale=lambda x: scale_of(x, 128), whole=torch.round
         ),
         # Rounding.
-        "cut off up to a whole scale away: round them": partial(
-            right, whole=lambda x: x.to(torch.int8)
+        "cut off up to a whole scale away: round them": way(
+            whole=lambda x: x.to(torch.int8)
         ),
-        "rounded down: round to the nearest": partial(right, whole=torch.floor),
+        "rounded down: round to the nearest": way(whole=torch.floor),
         # The scale.
-        "one scale for all vectors: a large one spoils the small ones": partial(
-            right, scale=lambda x: x.abs().max() / 127
+        "one scale for all vectors: a large one spoils the small ones": way(
+            scale=lambda x: x.abs().max() / 127
         ),
-        "a scale for each place: take the largest over the last axis": partial(
-            right, scale=lambda x: x.abs().amax(0, keepdim=True) / 127
+        "a scale for each place: take the largest over the last axis": way(
+            scale=lambda x: x.abs().amax(0, keepdim=True) / 127
         ),
-        "the largest by sign: take the absolute value first": partial(
-            right, scale=lambda x: x.amax(-1, keepdim=True) / 127, whole=wrapped
+        "the largest by sign: take the absolute value first": way(
+            scale=lambda x: x.amax(-1, keepdim=True) / 127, whole=wrapped
         ),
         "a lowest number that is the largest is divided by 128: the scale is the"
-        " largest absolute value / 127, whatever its sign": partial(
-            right, scale=largest_of_both_sides
+        " largest absolute value / 127, whatever its sign": way(
+            scale=largest_of_both_sides
         ),
-        "only -1, 0 and 1 are left: divide the largest by 127": partial(
-            right, scale=lambda x: scale_of(x, 1)
+        "only -1, 0 and 1 are left: divide the largest by 127": way(
+            scale=lambda x: scale_of(x, 1)
         ),
         "these are the integers: multiply by the scale": (
             lambda x: (x / scale_of(x)).round().to(torch.int8)
         ),
         "whole numbers: multiply by the scale": lambda x: (x / scale_of(x)).round(),
-        "nothing is rounded: these are the numbers that went in": lambda x: x,
+        "nothing is rounded: these are the numbers that went in": identity,
     }
     praise = "no number is off by more than half a scale"
     return Exercise(right, cases, mistakes, praise, watched)
@@ -311,6 +322,8 @@ def schedule() -> Exercise:
                     rows[row] = None
         return answers
 
+    way = ways_of(right)
+
     def one_token_too_many(
         admit: Callable, step: Callable, queue: list, n_rows: int
     ) -> list:
@@ -365,20 +378,19 @@ def schedule() -> Exercise:
         ([([3], 4)], 1),
         ([([3], 6), ([2], 2)], 2),
         ([([7], 1), ([8], 1), ([9], 1)], 2),
+        ([([3], 2), ([2], 4), ([5], 3)], 2),
     ]
     mistakes = {
-        "an answer of one token got two: it ended with its prompt": partial(
-            right, n_least=0
-        ),
+        "an answer of one token got two: it ended with its prompt": way(n_least=0),
         "the token that `admit` returns counts: n in all": one_token_too_many,
-        "rows wait for the slowest: a free row takes the next": partial(
-            right, may_begin=lambda rows: rows == [None] * len(rows)
+        "rows wait for the slowest: a free row takes the next": way(
+            may_begin=lambda rows: rows == [None] * len(rows)
         ),
         "one after the other: a pass is for all rows": one_after_the_other,
         "an answer of one token leaves its row free at once: ask the queue again, with"
-        " `while` in place of `if`": partial(right, once=True),
+        " `while` in place of `if`": way(once=True),
         "a pass for rows that are all free: each answer ended with its prompt": (
-            partial(right, is_idle=lambda rows: False)
+            way(is_idle=lambda rows: False)
         ),
         "the first token, which `admit` returns, is missing": (
             lambda *case: [tokens[1:] for tokens in right(*case)]

@@ -6,7 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .compare import Exercise, Mistake, check, draw
+from .compare import Exercise, check, draw, identity, ways_of
+from .mistakes import Mistake
 
 
 def with_gradients(answer: Callable, inputs: list[Tensor], *rest: object) -> dict:
@@ -54,6 +55,8 @@ def gates() -> Exercise:
         weights = choose(softmax(logits), k)
         return divided(weights) if divides(k) else weights
 
+    way = ways_of(right)
+
     def filled_with_zeros(logits: Tensor, k: int) -> Tensor:
         return of_chosen(logits, k).softmax(-1)
 
@@ -67,32 +70,28 @@ def gates() -> Exercise:
     cases = [(2 * draw(5, 4), 1), (draw(7, 6), 2), (draw(3, 8, seed=2), 3)]
     mistakes = {
         "one weight divided by its own sum is 1, whatever the router says, and its"
-        " gradient is 0: with k = 1 the probability itself is the weight": partial(
-            right, divides=lambda k: True
+        " gradient is 0: with k = 1 the probability itself is the weight": way(
+            divides=lambda k: True
         ),
         "the weights of several chosen experts don't sum to 1: divide by their sum": (
-            partial(right, divides=lambda k: False)
+            way(divides=lambda k: False)
         ),
         "the gradient isn't that of the weights: the sum that divides them depends on"
-        " the router, too": partial(
-            right, divided=lambda w: w / w.sum(-1, keepdim=True).detach()
-        ),
-        "all experts have a weight: only the k likeliest are asked": partial(
-            right, choose=lambda p, k: p
+        " the router, too": way(divided=lambda w: w / w.sum(-1, keepdim=True).detach()),
+        "all experts have a weight: only the k likeliest are asked": way(
+            choose=lambda p, k: p
         ),
         "softmax runs over the tokens: a token's experts are along the last axis": (
-            partial(right, softmax=partial(torch.softmax, dim=0))
+            way(softmax=partial(torch.softmax, dim=0))
         ),
         "a logit of 0 isn't a weight of 0: softmax first, or put -inf in the place of"
         " those that aren't chosen": filled_with_zeros,
-        "these are the unlikeliest": partial(
-            right, choose=lambda p, k: p - of_chosen(p, p.shape[-1] - k)
+        "these are the unlikeliest": way(
+            choose=lambda p, k: p - of_chosen(p, p.shape[-1] - k)
         ),
-        "logits aren't probabilities: softmax first": partial(
-            right, softmax=lambda logits: logits
-        ),
+        "logits aren't probabilities: softmax first": way(softmax=identity),
         "the chosen count alike, so the router learns nothing: weigh them by their"
-        " probabilities": partial(right, choose=alike),
+        " probabilities": way(choose=alike),
     }
     praise = "k experts a token, and the router learns from each of their weights"
     return Exercise(right, cases, mistakes, praise, use)
@@ -112,6 +111,8 @@ def sink_weights() -> Exercise:
         powers = (scores - largest).exp()
         return powers / (powers.sum(-1, keepdim=True) + of_sink(sinks, largest))
 
+    way = ways_of(right)
+
     def column(scores: Tensor, sinks: Tensor) -> Tensor:
         """The sink as one more key, (b h t s + 1)."""
         sinks = sinks.view(-1, 1, 1).expand(*scores.shape[:-1], 1)
@@ -122,7 +123,7 @@ def sink_weights() -> Exercise:
         return powers / (powers.sum(-1, keepdim=True) + sinks.view(-1, 1, 1).exp())
 
     def times(
-        scores: Tensor, sinks: Tensor, frozen: Callable = lambda x: x, sign: int = 1
+        scores: Tensor, sinks: Tensor, frozen: Callable = identity, sign: int = 1
     ) -> Tensor:
         """What is left is the weights of softmax, times 1 less the sink's share."""
         total = frozen(scores.logsumexp(-1, keepdim=True))
@@ -154,11 +155,11 @@ def sink_weights() -> Exercise:
         "the weights are right and the sinks get no gradient: they are to be learned": (
             lambda scores, sinks: right(scores, sinks.detach())
         ),
-        "a sink is a score: e to the sink is added to the sum, not the sink": partial(
-            right, of_sink=lambda sink, largest: sink
+        "a sink is a score: e to the sink is added to the sum, not the sink": way(
+            of_sink=lambda sink, largest: sink
         ),
         "scores are shifted by the largest, and the sink isn't: shift both alike": (
-            partial(right, of_sink=lambda sink, largest: sink.exp())
+            way(of_sink=lambda sink, largest: sink.exp())
         ),
         "a sink of 0 for all heads: each has one of its own": (
             lambda scores, sinks: right(scores, torch.zeros_like(sinks))
@@ -195,6 +196,8 @@ def cache_bytes() -> Exercise:
         n_kept = sum(kept(n, window) for window in windows)
         return 2 * n_kv_heads * d_head * n_bytes * n_kept
 
+    way = ways_of(right)
+
     cases = [
         (100, [16, 16, 16, None], 4, 8, 2),
         (10, [16, None, 4], 3, 5, 4),
@@ -204,16 +207,16 @@ def cache_bytes() -> Exercise:
     mistakes = {
         "keys alone: the values are kept, too": lambda *case: right(*case) // 2,
         "all tokens in every layer: one with a window keeps no more than its window": (
-            partial(right, kept=lambda n, window: n)
+            way(kept=lambda n, window: n)
         ),
-        "a text shorter than the window doesn't fill it": partial(
-            right, kept=lambda n, window: n if window is None else window
+        "a text shorter than the window doesn't fill it": way(
+            kept=lambda n, window: n if window is None else window
         ),
-        "the layers without a window are missing: they keep every token": partial(
-            right, kept=lambda n, window: 0 if window is None else min(n, window)
+        "the layers without a window are missing: they keep every token": way(
+            kept=lambda n, window: 0 if window is None else min(n, window)
         ),
-        "a window of w keeps w tokens, the newest among them": partial(
-            right, kept=lambda n, window: n if window is None else min(n, window - 1)
+        "a window of w keeps w tokens, the newest among them": way(
+            kept=lambda n, window: n if window is None else min(n, window - 1)
         ),
         "numbers, not bytes: each has n_bytes": (
             lambda n, windows, h, d, n_bytes: right(n, windows, h, d, 1)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ...text.tokenizers import BPETokenizer
-from .compare import Exercise, Mistake, Raises, check
+from .compare import Exercise, Raises, check, identity, ways_of
+from .mistakes import Mistake
 
 
 @check
@@ -23,6 +24,8 @@ def decode() -> Exercise:
     ) -> str:
         return joined(vocabulary, tokens).decode(encoding, errors)
 
+    way = ways_of(right)
+
     def one_by_one(vocabulary: dict, tokens: list, errors: str = "replace") -> str:
         return "".join(vocabulary[token].decode(errors=errors) for token in tokens)
 
@@ -31,17 +34,15 @@ def decode() -> Exercise:
         "half characters vanish: join the bytes of all tokens first": partial(
             one_by_one, errors="ignore"
         ),
-        "broken bytes vanish: show them as U+FFFD": partial(right, errors="ignore"),
-        "é is shown as broken: it is not ASCII, but UTF-8": partial(
-            right, encoding="ascii"
-        ),
-        "each byte became a sign of its own: the bytes are UTF-8": partial(
-            right, encoding="latin-1"
+        "broken bytes vanish: show them as U+FFFD": way(errors="ignore"),
+        "é is shown as broken: it is not ASCII, but UTF-8": way(encoding="ascii"),
+        "each byte became a sign of its own: the bytes are UTF-8": way(
+            encoding="latin-1"
         ),
         "tokens are no characters: look them up": (
             lambda vocabulary, tokens: "".join(map(chr, tokens))
         ),
-        "broken bytes stop it: replace them": partial(right, errors="strict"),
+        "broken bytes stop it: replace them": way(errors="strict"),
         "half characters stop it: join the bytes of all tokens first": partial(
             one_by_one, errors="strict"
         ),
@@ -105,7 +106,7 @@ def windows() -> Exercise:
         return tokens[:end].view(-1, n), tokens[1 : end + 1].view(-1, n)
 
     mistakes = {
-        "the targets are the inputs: shift them by one": for_inputs(lambda x: x),
+        "the targets are the inputs: shift them by one": for_inputs(identity),
         "a target is the next token, not input + 1": for_inputs(lambda x: x + 1),
         "the targets are the next window: shift by one token, not by n": (
             lambda x, n: (x.unfold(0, n, n)[:-1], x.unfold(0, n, n)[1:])

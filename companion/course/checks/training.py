@@ -2,17 +2,17 @@
 
 import copy
 import math
-from collections.abc import Callable
-from functools import partial
-from weakref import WeakSet
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 
 from ...model.gpt import GPT, GPTConfig
 from ...training.loop import next_token_loss
-from .compare import Exercise, Mistake, check, difference, draw
+from .compare import Exercise, check, draw, ways_of
+from .differences import difference
+from .mistakes import Mistake
+from .watch import count_kept
 
 
 @check
@@ -34,12 +34,14 @@ def clip() -> Exercise:
         size = norm(gradients)
         return [gradient * factor(limit, size) for gradient in gradients]
 
+    way = ways_of(right)
+
     mistakes = {
-        "the norm becomes 1 whatever the limit: multiply by limit / norm": partial(
-            right, factor=lambda limit, norm: 1 if norm <= limit else 1 / norm
+        "the norm becomes 1 whatever the limit: multiply by limit / norm": way(
+            factor=lambda limit, norm: 1 if norm <= limit else 1 / norm
         ),
-        "a norm of 1.4 was scaled up to a limit of 10: clipping only shortens": partial(
-            right, factor=lambda limit, norm: limit / norm
+        "a norm of 1.4 was scaled up to a limit of 10: clipping only shortens": way(
+            factor=lambda limit, norm: limit / norm
         ),
         "each gradient is clipped by itself: the norm is that of them all": (
             lambda gradients, limit: [right([g], limit)[0] for g in gradients]
@@ -47,14 +49,17 @@ def clip() -> Exercise:
         "single entries are cut off: that changes the direction": (
             lambda gradients, limit: [g.clamp(-limit, limit) for g in gradients]
         ),
-        "the squares are added, but the root is missing": partial(
-            right, norm=lambda gradients: common_norm(gradients) ** 2
+        "the squares are added, but the root is missing": way(
+            norm=lambda gradients: common_norm(gradients) ** 2
         ),
-        "the lengths are added: 3 and 4 make 5, so add their squares": partial(
-            right, norm=lambda gradients: sum(g.norm() for g in gradients)
+        "the lengths are added: 3 and 4 make 5, so add their squares": way(
+            norm=lambda gradients: sum(g.norm() for g in gradients)
         ),
-        "where all are 0 it gives 0/0: multiply by limit / norm or 1": partial(
-            right, factor=lambda limit, norm: min(norm, limit) / norm
+        "the largest length alone: add all squares": way(
+            norm=lambda gradients: max(g.norm() for g in gradients)
+        ),
+        "where all are 0 it gives 0/0: multiply by limit / norm or 1": way(
+            factor=lambda limit, norm: min(norm, limit) / norm
         ),
         "nothing is shortened (clip_grad_norm_ clips the .grad of parameters)": (
             lambda gradients, limit: gradients
@@ -110,73 +115,77 @@ def adamw() -> Exercise:
             p = moved(p, step, rate, decay)
         return p
 
+    way = ways_of(right)
+
     mistakes = {
         # The decay.
-        "the decay is missing: this is Adam": partial(
-            right, moved=lambda p, step, rate, decay: p - rate * step
+        "the decay is missing: this is Adam": way(
+            moved=lambda p, step, rate, decay: p - rate * step
         ),
-        "the decay is in the gradient: take it from p, beside Adam's step": partial(
-            right,
+        "the decay is in the gradient: take it from p, beside Adam's step": way(
             pull=lambda decay, p: decay * p,
             moved=lambda p, step, rate, decay: p - rate * step,
         ),
-        "the decay is not times the rate": partial(
-            right, moved=lambda p, step, rate, decay: p - rate * step - decay * p
+        "the decay is not times the rate": way(
+            moved=lambda p, step, rate, decay: p - rate * step - decay * p
         ),
-        "the decay is of p after the step: take it of p before": partial(
-            right,
-            moved=lambda p, step, rate, decay: (p - rate * step) * (1 - rate * decay),
+        "the decay is of p after the step: take it of p before": way(
+            moved=lambda p, step, rate, decay: (p - rate * step) * (1 - rate * decay)
+        ),
+        "the decay is of p as it is now, not at the start": (
+            lambda start, gradients, rate, decay: right(
+                start,
+                gradients,
+                rate,
+                decay,
+                moved=lambda p, step, *_: p - rate * (step + decay * start),
+            )
         ),
         # The averages, and the divisions that correct them.
-        "carry m and v on as they were: the divisions are for the step alone": partial(
-            right,
+        "carry m and v on as they were: the divisions are for the step alone": way(
             averaged=lambda m, v, g, t: corrected(*averaged(m, v, g, t), t),
             corrected=lambda m, v, t: (m, v),
         ),
-        "m and v begin at 0, too small: divide by 1 - 0.9**t and 1 - 0.999**t": partial(
-            right, corrected=lambda m, v, t: (m, v)
+        "m and v begin at 0, too small: divide by 1 - 0.9**t and 1 - 0.999**t": way(
+            corrected=lambda m, v, t: (m, v)
         ),
-        "m is not divided by 1 - 0.9**t: it begins at 0, too small": partial(
-            right, corrected=lambda m, v, t: (m, v / (1 - 0.999**t))
+        "m is not divided by 1 - 0.9**t: it begins at 0, too small": way(
+            corrected=lambda m, v, t: (m, v / (1 - 0.999**t))
         ),
-        "v is not divided by 1 - 0.999**t: it begins at 0, too small": partial(
-            right, corrected=lambda m, v, t: (m / (1 - 0.9**t), v)
+        "v is not divided by 1 - 0.999**t: it begins at 0, too small": way(
+            corrected=lambda m, v, t: (m / (1 - 0.9**t), v)
         ),
         # The root, and the ε.
-        "where all gradients are 0 it gives 0/0: the ε is missing, 1e-8": partial(
-            right, divided=lambda mean, square: mean / square.sqrt()
+        "where all gradients are 0 it gives 0/0: the ε is missing, 1e-8": way(
+            divided=lambda mean, square: mean / square.sqrt()
         ),
-        "a clamp is not an ε: add 1e-8 to the root, also where it is large": partial(
-            right, divided=lambda mean, square: mean / square.sqrt().clamp(min=1e-12)
+        "a clamp is not an ε: add 1e-8 to the root, also where it is large": way(
+            divided=lambda mean, square: mean / square.sqrt().clamp(min=1e-12)
         ),
-        "the ε is inside the root: add it to the root of v": partial(
-            right, divided=lambda mean, square: mean / (square + 1e-8).sqrt()
+        "the ε is inside the root: add it to the root of v": way(
+            divided=lambda mean, square: mean / (square + 1e-8).sqrt()
         ),
-        "v is the mean of the gradients' squares: g**2, not |g|": partial(
-            right,
-            averaged=lambda m, v, g, t: (
-                0.9 * m + 0.1 * g,
-                0.999 * v + 0.001 * g.abs(),
-            ),
+        "v is the mean of the gradients' squares: g**2, not |g|": way(
+            averaged=lambda m, v, g, t: (0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g.abs())
         ),
-        "v only grows: 0.999 of it stays, and 0.001 of the square comes in": partial(
-            right, averaged=lambda m, v, g, t: (0.9 * m + 0.1 * g, v + 0.001 * g**2)
+        "v only grows: 0.999 of it stays, and 0.001 of the square comes in": way(
+            averaged=lambda m, v, g, t: (0.9 * m + 0.1 * g, v + 0.001 * g**2)
         ),
-        "the decay is added: it pulls p towards 0, so take it away": partial(
-            right, moved=lambda p, step, rate, decay: p - rate * (step - decay * p)
+        "the decay is added: it pulls p towards 0, so take it away": way(
+            moved=lambda p, step, rate, decay: p - rate * (step - decay * p)
         ),
-        "the root of v is missing: the size cancels only with it": partial(
-            right, divided=lambda mean, square: mean / (square + 1e-8)
+        "the root of v is missing: the size cancels only with it": way(
+            divided=lambda mean, square: mean / (square + 1e-8)
         ),
         # The steps.
-        "t is 1 in every step: it must count them": partial(
-            right, corrected=lambda m, v, t: corrected(m, v, 1)
+        "t is 1 in every step: it must count them": way(
+            corrected=lambda m, v, t: corrected(m, v, 1)
         ),
-        "t counts from 1: at 0 both divisions are by 0": partial(
-            right, corrected=lambda m, v, t: corrected(m, v, t - 1)
+        "t counts from 1: at 0 both divisions are by 0": way(
+            corrected=lambda m, v, t: corrected(m, v, t - 1)
         ),
-        "the means begin at 0 again with each gradient: carry them on": partial(
-            right, averaged=lambda m, v, g, t: averaged(0, 0, g, t)
+        "the means begin at 0 again with each gradient: carry them on": way(
+            averaged=lambda m, v, g, t: averaged(0, 0, g, t)
         ),
         "only the first gradient makes a step: is `return` in the loop?": (
             lambda p, gradients, rate, decay: right(p, gradients[:1], rate, decay)
@@ -197,10 +206,6 @@ def adamw() -> Exercise:
     ]
     praise = "the decay goes beside the gradient, as in PyTorch"
     return Exercise(right, cases, mistakes, praise)
-
-
-class Saved:
-    """Stands for a tensor that autograd keeps for the way back."""
 
 
 @check
@@ -229,6 +234,8 @@ def whole_split() -> Exercise:
         losses = [next_token_loss(model(x[None]), y[None]).item() for x, y in pairs]
         return mean(losses, [len(y) for _, y in pairs])
 
+    way = ways_of(right)
+
     def shifted(parts: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """Windows that are shifted after they were cut."""
         return [(part[:-1], part[1:]) for part in parts if len(part) > 1]
@@ -249,47 +256,47 @@ def whole_split() -> Exercise:
         return next_token_loss(model(x), y).item()
 
     mistakes = {
-        "the last window is shorter, and counts like a full one: weigh it": partial(
-            right, mean=lambda losses, sizes: sum(losses) / len(losses)
+        "the last window is shorter, and counts like a full one: weigh it": way(
+            mean=lambda losses, sizes: sum(losses) / len(losses)
         ),
-        "the predictions after the last full window are left out": partial(
-            right,
+        "the predictions after the last full window are left out": way(
             windows=lambda tokens, n: [
                 (x, y) for x, y in side_by_side(tokens, n) if len(y) == n
-            ],
+            ]
+        ),
+        "a last window of one prediction is left out": way(
+            windows=lambda tokens, n: [
+                (x, y) for x, y in side_by_side(tokens, n) if len(y) > 1
+            ]
         ),
         "what comes after the full windows is left out, and where no window is full"
         " that is all": full_windows_at_once,
-        "this is the sum: divide by the number of predictions": partial(
-            right, mean=summed
+        "this is the sum: divide by the number of predictions": way(mean=summed),
+        "divide by the predictions, one fewer than tokens": way(
+            mean=lambda losses, sizes: summed(losses, sizes) / (sum(sizes) + 1)
         ),
-        "divide by the predictions, one fewer than tokens": partial(
-            right, mean=lambda losses, sizes: summed(losses, sizes) / (sum(sizes) + 1)
+        "the targets are the inputs themselves: they come one token later": way(
+            windows=lambda tokens, n: [(x, x) for x in tokens[:-1].split(n)]
         ),
-        "the targets are the inputs themselves: they come one token later": partial(
-            right, windows=lambda tokens, n: [(x, x) for x in tokens[:-1].split(n)]
+        "each window loses its first token: shift, then cut": way(
+            windows=lambda tokens, n: shifted(tokens.split(n))
         ),
-        "each window loses its first token: shift, then cut": partial(
-            right, windows=lambda tokens, n: shifted(tokens.split(n))
-        ),
-        "a window of n + 1 begins with the last token of the one before": partial(
-            right, windows=lambda tokens, n: shifted(tokens.split(n + 1))
+        "a window of n + 1 begins with the last token of the one before": way(
+            windows=lambda tokens, n: shifted(tokens.split(n + 1))
         ),
         "the window slides by one token, so most tokens count several times: begin"
-        " each where the one before ends": partial(
-            right,
+        " each where the one before ends": way(
             windows=lambda tokens, n: shifted(
                 [tokens[i : i + n + 1] for i in range(max(1, len(tokens) - n))]
-            ),
+            )
         ),
         "the window slides, so each token sees a full one: the windows lie side by"
         " side": seen_from_n_before,
-        "the last window reaches back to be full: leave it shorter": partial(
-            right,
+        "the last window reaches back to be full: leave it shorter": way(
             windows=lambda tokens, n: [
                 *side_by_side(tokens, n)[:-1],
                 (tokens[-n - 1 : -1], tokens[-n:]),
-            ],
+            ]
         ),
     }
 
@@ -309,32 +316,18 @@ def whole_split() -> Exercise:
             p.data.copy_(draw(*p.shape, seed=i))
         tokens = torch.arange(n_tokens) ** 2 // 3 % d_vocab
 
-        # Count before each pass what the passes before it have left for a way back.
-        alive = WeakSet()
-        n_alive = []
-
-        def pack(tensor: Tensor) -> Saved:
-            saved = Saved()
-            alive.add(saved)
-            return saved
-
-        def unpack(saved: Saved) -> int:
-            """No tensor is there: nothing goes back in this exercise."""
-            return id(saved)
-
-        model.register_forward_pre_hook(lambda *_: n_alive.append(len(alive)))
-        with saved_tensors_hooks(pack, unpack):
+        with count_kept(model) as n_kept:
             loss = answer(model, tokens)
 
         # Only a right loss, of several windows, is told that it keeps too much.
         if n_tokens > 35:
-            grows = len(n_alive) > 2 and n_alive[2] > 1.5 * n_alive[1]
+            grows = len(n_kept) > 2 and n_kept[2] > 1.5 * n_kept[1]
             keeps = grows or getattr(loss, "requires_grad", False)
             if keeps and not difference(loss, right(model, tokens)):
                 raise Mistake("it keeps all for a way back: no_grad")
         return loss
 
-    cases = [(8, 5, 20), (10, 7, 31), (12, 4, 40), (6, 4, 3)]
+    cases = [(8, 5, 20), (10, 7, 31), (12, 4, 40), (8, 5, 18), (6, 4, 3)]
     praise = "every token but the first, once, with equal weight"
     return Exercise(right, cases, mistakes, praise, on_a_model)
 
@@ -343,48 +336,47 @@ def whole_split() -> Exercise:
 def best() -> Exercise:
     """`answer(model, optimizer, batches, judge)`: scores; the best weights stay."""
 
-    # What a step does, in order.
-
-    def clear(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-        optimizer.zero_grad()
-
-    def backward(
-        model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor
+    def move(
+        name: str, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor
     ) -> None:
-        loss.backward()
-
-    def clip(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-
-    def clip_each(
-        model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor
-    ) -> None:
-        for parameter in model.parameters():
-            nn.utils.clip_grad_norm_([parameter], 1.0)
-
-    def step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-        optimizer.step()
+        """Makes one move of a step."""
+        parameters = list(model.parameters())
+        if name == "clear":
+            optimizer.zero_grad()
+        elif name == "backward":
+            loss.backward()
+        elif name == "clip":
+            nn.utils.clip_grad_norm_(parameters, 1.0)
+        elif name == "clip each":
+            for parameter in parameters:
+                nn.utils.clip_grad_norm_([parameter], 1.0)
+        elif name == "clip entries":
+            nn.utils.clip_grad_value_(parameters, 1.0)
+        else:
+            optimizer.step()
 
     def right(
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        batches: list[Tensor],
+        batches: Iterable[Tensor],
         judge: Callable,
-        moves: tuple[Callable, ...] = (clear, backward, clip, step),
+        moves: tuple[str, ...] = ("clear", "backward", "clip", "step"),
         is_best: Callable = lambda scores, losses: scores[-1] == min(scores),
     ) -> list[float]:
         scores = []
         losses = []
         for inputs, targets in batches:
             loss = next_token_loss(model(inputs), targets)
-            for move in moves:
-                move(model, optimizer, loss)
+            for name in moves:
+                move(name, model, optimizer, loss)
             losses.append(loss.item())
             scores.append(judge(model))
             if is_best(scores, losses):
                 best = copy.deepcopy(model.state_dict())
         model.load_state_dict(best)
         return scores
+
+    way = ways_of(right)
 
     def judged_before_the_step(
         model: nn.Module,
@@ -394,40 +386,58 @@ def best() -> Exercise:
     ) -> list[float]:
         scores = []
 
-        def early(*_) -> None:
-            scores.append(judge(model))
+        def judged() -> Iterator[Tensor]:
+            for batch in batches:
+                scores.append(judge(model))
+                yield batch
 
-        moves = (early, clear, backward, clip, step)
-        return right(model, optimizer, batches, lambda model: scores[-1], moves)
+        return right(model, optimizer, judged(), lambda model: scores[-1])
+
+    def those_at_first_too(
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batches: list[Tensor],
+        judge: Callable,
+    ) -> list[float]:
+        at_first = judge(model)
+        weights = copy.deepcopy(model.state_dict())
+        scores = right(model, optimizer, batches, judge)
+        if at_first <= min(scores):
+            model.load_state_dict(weights)
+        return scores
 
     mistakes = {
-        "the last weights stay: were the best copied (`clone`), and loaded?": partial(
-            right, is_best=lambda scores, losses: True
+        "the last weights stay: were the best copied (`clone`), and loaded?": way(
+            is_best=lambda scores, losses: True
         ),
-        "the score was lower than the one before: it must be lower than all": partial(
-            right, is_best=lambda scores, losses: scores[-1] == min(scores[-2:])
+        "the score was lower than the one before: it must be lower than all": way(
+            is_best=lambda scores, losses: scores[-1] == min(scores[-2:])
         ),
-        "the batch's loss chose the best: let judge choose": partial(
-            right, is_best=lambda scores, losses: losses[-1] == min(losses)
+        "the batch's loss chose the best: let judge choose": way(
+            is_best=lambda scores, losses: losses[-1] == min(losses)
         ),
         "judge saw the weights before the step: it comes after": judged_before_the_step,
-        "all gradients add up: zero_grad comes before backward": partial(
-            right, moves=(backward, clip, step)
+        "all gradients add up: zero_grad comes before backward": way(
+            moves=("backward", "clip", "step")
         ),
-        "nothing is clipped to 1: it belongs between backward and step": partial(
-            right, moves=(clear, backward, step)
+        "nothing is clipped to 1: it belongs between backward and step": way(
+            moves=("clear", "backward", "step")
         ),
-        "the weights of the highest number stay, and the lower the better": partial(
-            right, is_best=lambda scores, losses: scores[-1] == max(scores)
+        "the weights of the highest number stay, and the lower the better": way(
+            is_best=lambda scores, losses: scores[-1] == max(scores)
         ),
-        "the model never moves: call optimizer.step()": partial(
-            right, moves=(backward,)
-        ),
+        "the model never moves: call optimizer.step()": way(moves=("backward",)),
         "the steps find no gradients: they are cleared after backward, or are those of"
-        " a copy of the model": partial(right, moves=(backward, clear, step)),
+        " a copy of the model": way(moves=("backward", "clear", "step")),
         "each parameter is clipped by itself: one norm is that of all gradients, as in"
-        " `clip_grad_norm_(model.parameters(), 1.0)`": partial(
-            right, moves=(clear, backward, clip_each, step)
+        " `clip_grad_norm_(model.parameters(), 1.0)`": way(
+            moves=("clear", "backward", "clip each", "step")
+        ),
+        "single entries are cut off: clip the common length": way(
+            moves=("clear", "backward", "clip entries", "step")
+        ),
+        "the weights before the first step stay: only those after a step count": (
+            those_at_first_too
         ),
     }
 

@@ -1,8 +1,11 @@
-"""Which tensors an answer makes, and by which operations."""
+"""Which tensors an answer makes, by which operations, and what it keeps of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from weakref import WeakSet
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -26,3 +29,26 @@ class Watch(TorchDispatchMode):
             if isinstance(part, Tensor):
                 self.made.append((function._opname, part))
         return result
+
+
+class Saved:
+    """Stands for a tensor that autograd keeps for the way back."""
+
+
+@contextmanager
+def count_kept(model: nn.Module) -> Iterator[list[int]]:
+    """Collects what is kept for a way back, a number of tensors before each pass.
+
+    Nothing may go back within: no tensor is there.
+    """
+    alive = WeakSet()
+    n_alive = []
+
+    def pack(tensor: Tensor) -> Saved:
+        saved = Saved()
+        alive.add(saved)
+        return saved
+
+    hook = model.register_forward_pre_hook(lambda *_: n_alive.append(len(alive)))
+    with hook, saved_tensors_hooks(pack, id):
+        yield n_alive

@@ -67,7 +67,7 @@ def number(x: float, digits: int = 4) -> str:
     try:
         if abs(x) < 10_000:
             return f"{x:.{digits}g}"
-        return f"{x:.10g}"
+        return f"{x:.{max(digits, 10)}g}"
     except OverflowError:  # a whole number beyond all floats
         power = round(math.log10(abs(int(x))))
         sign = "-" if x < 0 else ""

@@ -7,7 +7,7 @@ import torch
 from ...model.blocks import LayerNorm, RMSNorm
 from ...model.gpt import GPT, evaluating
 from ...text.tokenizers import BPETokenizer, CharTokenizer
-from ..stored_models import plain_shapes
+from ..stored_models import gpt_of, plain_shapes
 
 
 def check_fits(model: object, tokenizer: object) -> None:
@@ -57,12 +57,11 @@ def plain_copy(model: GPT, engine: str) -> GPT:
     Two matrices, since a model may have been untied after it was made.
     """
     config = replace(model.config, engine=engine, tie_embeddings=False)
-    copy = GPT(config, torch.Generator())  # the global one stays as it is
-    copy.load_state_dict(model.state_dict())
+    copy = gpt_of(config, model.state_dict())
     for norm in copy.modules():
         if isinstance(norm, LayerNorm | RMSNorm):
             norm.eps = model.norm.eps
-    return copy.to(next(model.parameters())).eval()
+    return copy.to(next(model.parameters()))
 
 
 @torch.no_grad()

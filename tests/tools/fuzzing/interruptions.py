@@ -121,7 +121,8 @@ def an_interrupted_loop_has_made_whole_steps(draw: random.Random) -> None:
     c.train(*whole[:2], drawn)
     seconds = time.perf_counter() - began
     for _ in range(3):
-        broken, straight = new(), new()
+        broken = new()
+        straight = new()
         with count_steps() as steps, redirect_stdout(io.StringIO()):
             under_fire(draw, seconds, partial(c.train, *broken[:2], drawn))
         c.train(*straight[:2], drawn[: len(steps)])

@@ -12,7 +12,8 @@ from companion.training import reward
 
 def equal_rewards_have_advantages_of_exactly_0(draw: random.Random) -> None:
     """Whatever they are, and however many; and those of any others add up to 0."""
-    n_groups, n_answers = draw.randint(1, 4), draw.randint(1, 17)
+    n_groups = draw.randint(1, 4)
+    n_answers = draw.randint(1, 17)
     generator = seeded(draw.randrange(999))
     size = 10 ** draw.uniform(-30, 30)
     rewards = size * torch.randn(n_groups, n_answers, generator=generator)
@@ -39,7 +40,8 @@ def equal_rewards_have_advantages_of_exactly_0(draw: random.Random) -> None:
 
 def what_is_ruled_out_changes_no_number(draw: random.Random) -> None:
     """A distance, a surprise and their gradients are those of the tokens that stay."""
-    v, rows = draw.randint(2, 20), draw.randint(1, 4)
+    v = draw.randint(2, 20)
+    rows = draw.randint(1, 4)
     generator = seeded(draw.randrange(999))
     kept = torch.rand(v, generator=generator) < 0.6
     kept[draw.randrange(v)] = True
@@ -47,7 +49,8 @@ def what_is_ruled_out_changes_no_number(draw: random.Random) -> None:
     cut = [x.masked_fill(~kept, -math.inf).requires_grad_() for x in z]
     small = [x[:, kept].clone().requires_grad_() for x in z]
     for whole, part in ((cut, small), (cut[::-1], small[::-1])):
-        ours, theirs = reward.kl_divergence(*whole), reward.kl_divergence(*part)
+        ours = reward.kl_divergence(*whole)
+        theirs = reward.kl_divergence(*part)
         assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
         ours = torch.autograd.grad(ours.sum(), whole)
         theirs = torch.autograd.grad(theirs.sum(), part)
