@@ -209,11 +209,12 @@ def check_epsilon(header: dict) -> None:
 
 
 def rotary_base_of(header: dict) -> float:
-    """Returns the base of the rotation. Raises ValueError unless it is above 0."""
+    """Returns the base of the rotation. Raises ValueError for one below 1."""
     key = "llama.rope.freq_base"
     base = header.get(key, 10_000.0)
-    if not isinstance(base, float | int) or not 0 < base < math.inf:
-        raise ValueError(f"{key} is {shown(base)}; it must be above 0")
+    is_number = isinstance(base, float | int) and not isinstance(base, bool)
+    if not is_number or not 1 <= base < math.inf:
+        raise ValueError(f"{key} is {shown(base)}; it must be 1 or more, and finite")
     return base
 
 
