@@ -191,7 +191,7 @@ class RaggedCache(Cache):
         """
         layers = self.reordered(rows)
         rows = rows.cpu()
-        check_rows(rows, len(self.lengths))  # there may be no layers yet
+        check_rows(rows, self.n_streams)  # those of an accelerator are new here
         lengths = self.lengths[rows]
         n_written = self.n_written[rows]
 

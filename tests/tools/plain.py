@@ -17,14 +17,19 @@ PRONOUNS |= {"theirs", "mine", "kept", "wanted", "where"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def unlike(tree: ast.AST) -> list[int]:
-    """Lines on which one statement assigns values of different kinds of expression."""
-    lines = []
+def tuples_assigned(tree: ast.AST) -> Iterator[ast.Assign]:
+    """The statements that write out several values and name each."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
             continue
-        if not isinstance(node.targets[0], ast.Tuple):
-            continue
+        if isinstance(node.targets[0], ast.Tuple):
+            yield node
+
+
+def unlike(tree: ast.AST) -> list[int]:
+    """Lines on which one statement assigns values of different kinds of expression."""
+    lines = []
+    for node in tuples_assigned(tree):
         kinds = {type(value) for value in node.value.elts}
         if len(kinds) > 1:
             lines.append(node.lineno)
@@ -34,11 +39,7 @@ def unlike(tree: ast.AST) -> list[int]:
 def paired(tree: ast.AST) -> list[int]:
     """Lines on which one statement works out several things, and names each."""
     lines = []
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
-            continue
-        if not isinstance(node.targets[0], ast.Tuple):
-            continue
+    for node in tuples_assigned(tree):
         is_known = [isinstance(x, ast.Name | ast.Constant) for x in node.value.elts]
         if not all(is_known):
             lines.append(node.lineno)
