@@ -304,7 +304,23 @@ def forgetful_talk(step, questions, n_new):
     return answers
 
 
-@wrong(checks.talk, r"questions = \[\[8\], \[4\]\], n_new = 1")
+@wrong(checks.talk, r"questions = \[\[89\], \[4\]\], n_new = 1")
+def zero_lost(step, questions, n_new):
+    """Token 0 is taken for none."""
+    kept = None
+    token = 0
+    answers = []
+    for question in questions:
+        new = ([token] if token else []) + question
+        answers.append([])
+        for _ in range(n_new):
+            token, kept = step(new, kept)
+            new = [token]
+            answers[-1].append(token)
+    return answers
+
+
+@wrong(checks.talk, r"questions = \[\[89\], \[4\]\], n_new = 1")
 def late_last(step, questions, n_new):
     """The newest token is remembered inside the loop only: wrong for n_new = 1."""
     kept = None

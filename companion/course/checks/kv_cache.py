@@ -376,6 +376,6 @@ def talk() -> Exercise:
             answers = [listed(tokens) for tokens in answers]
         return {"tokens for `step`": handed, "answers": answers}
 
-    cases = [([[3, 1, 4], [1, 5]], 2), ([[9], [2, 6], [5, 3, 5]], 3), ([[8], [4]], 1)]
+    cases = [([[3, 1, 4], [1, 5]], 2), ([[9], [2, 6], [5, 3, 5]], 3), ([[89], [4]], 1)]
     praise = "a conversation is one text, cut into pieces"
     return Exercise(right, cases, mistakes, praise, traced)
