@@ -230,9 +230,9 @@ class MultiHeadAttention(nn.Module):
         is_one_mask = mask is None or mask.dim() < 3 or mask.shape[-3] == 1
         if group_size > 1 and n_queries == 1 and is_one_mask and not is_causal:
             queries = queries.reshape(b, -1, group_size, d_head)
-        # A bias for all streams goes in as (h t s): with four axes the kernel takes
-        # another way, which rounds differently.
-        if mask is not None and mask.is_floating_point() and mask.dim() == 4:
+        # One bias for several streams goes in as (h t s): with four axes the kernel
+        # takes another way, which rounds differently.
+        if b > 1 and mask is not None and mask.is_floating_point() and mask.dim() == 4:
             mask = mask.squeeze(0)
         out = F.scaled_dot_product_attention(
             queries, keys, values, mask, is_causal=is_causal, enable_gqa=group_size > 1

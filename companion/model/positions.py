@@ -40,12 +40,13 @@ class Place(NamedTuple):
         """How far each key lies before each query. Returns (t s) or (b t s)."""
         return self.query_positions[..., None] - self.key_positions
 
-    def with_bias(self, bias: Tensor) -> "Place":
+    def with_bias(self, bias: Tensor, n_streams: int) -> "Place":
         """Returns the place with a bias as its mask, -inf where it hid.
 
-        The bias is (h t s), the same for every stream, or (b h t s).
+        The bias is (b h t s), or the same for every stream, (h t s). Of several streams
+        it gets their axis, so that nobody takes its heads for them.
         """
-        if bias.dim() == 3:
+        if bias.dim() == 3 and n_streams > 1:
             bias = bias[None]
         allowed = self.distances >= 0 if self.is_causal else self.mask
         if allowed is not None:
