@@ -6,11 +6,13 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from common import EXACT, random, rounding, shaken
+from common import EXACT, random, random_tokens, rounding, seeded, shaken
 from torch import nn
 from torch.testing import assert_close
 
 from companion import (
+    GPT,
+    GPTConfig,
     MultiHeadAttention,
     apply_rotary,
     attention,
@@ -285,6 +287,27 @@ def test_floats_of_streams_are_never_taken_for_those_of_heads(name):
         assert_close(of_heads[i : i + 1], expected, **rounding(S, expected))
         expected = attention(*alone, by_head[i])
         assert_close(of_streams[i : i + 1], expected, **rounding(S, expected))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("positions", ["alibi", "t5"])
+@torch.no_grad()
+def test_a_models_own_bias_is_of_heads_for_as_many_streams_too(positions, engine):
+    config = GPTConfig(
+        d_vocab=11,
+        context_length=8,
+        d_model=12,
+        n_heads=H,
+        n_layers=2,
+        positions=positions,
+        engine=engine,
+    )
+    gpt = shaken(GPT(config, seeded()))
+    tokens = random_tokens(H, 8, d_vocab=11)
+    together = gpt(tokens)
+    for i in range(H):
+        alone = gpt(tokens[i : i + 1])
+        assert_close(together[i : i + 1], alone, **rounding(12, alone))
 
 
 def test_a_hook_on_the_pattern_can_switch_attention_off():
