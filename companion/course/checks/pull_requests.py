@@ -29,7 +29,7 @@ from ..cabinet.pull_requests import (
     sink_in_softmax,
     texts_apart,
 )
-from .compare import Exercise, check, ways_of
+from .compare import Exercise, check, draw, ways_of
 from .effects import attributes_kept
 from .judge import NoVerdict, TooSlow, shuffled, time_limit, verdict_of
 from .mistakes import Mistake
@@ -353,12 +353,12 @@ def same_share() -> Exercise:
     """
 
     def parts(
-        version: Callable, shape: tuple[int, int], width: float, backward: bool
+        version: Callable, shape: tuple[int, int], backward: bool
     ) -> list[Tensor]:
         torch.manual_seed(0)
         n_heads, n_rows = shape
         inputs = [drawn(n_heads, n_rows), drawn(n_heads)]
-        log_sums, sinks = (width * x for x in inputs)
+        log_sums, sinks = (20 * x for x in inputs)  # far apart, as they may be
         result = version(log_sums, sinks)
         if not backward:
             return [result]
@@ -369,14 +369,13 @@ def same_share() -> Exercise:
         one: Callable,
         other: Callable,
         shapes: tuple = ((1, 1), (3, 40)),
-        width: float = 20.0,
         backward: bool = True,
         rtol: float = 1e-9,
         atol: float = 1e-12,
     ) -> bool:
         for shape in shapes:
-            ours = parts(one, shape, width, backward)
-            theirs = parts(other, shape, width, backward)
+            ours = parts(one, shape, backward)
+            theirs = parts(other, shape, backward)
             pairs = zip(ours, theirs, strict=True)
             if not all(torch.allclose(*pair, rtol=rtol, atol=atol) for pair in pairs):
                 return False
@@ -518,19 +517,17 @@ def router() -> Exercise:
     Tokens x (t c), router (e c), experts (e c d), k.
     """
 
-    def made(x: Tensor) -> list[Tensor]:
-        n_experts = 4
-        c = x.shape[-1]
+    def router_and_experts() -> tuple[Tensor, Tensor]:
+        """Those of four experts, drawn one after the other."""
         generator = torch.Generator().manual_seed(1)
-        return [
-            torch.randn(s, generator=generator).to(x)
-            for s in ((n_experts, c), (n_experts, c, 3))
-        ]
+        weights = torch.randn(4, 6, generator=generator)
+        experts = torch.randn(4, 6, 3, generator=generator)
+        return weights, experts
 
-    def reached(version: Callable, k: int, n_tokens: int = 12) -> Tensor:
+    def reached(version: Callable, k: int) -> Tensor:
         """The largest gradient of the router, for a loss of the outputs' size."""
-        x = torch.randn(n_tokens, 6, generator=torch.Generator().manual_seed(0))
-        weights, experts = made(x)
+        x = draw(12, 6)
+        weights, experts = router_and_experts()
         weights.requires_grad_()
         result = version(x, weights, experts, k)
         (gradient,) = gradients_of(result, [weights], result.detach())
@@ -544,8 +541,8 @@ def router() -> Exercise:
 
     def balanced(mix: Callable) -> bool:
         """Whether every expert works: each adds something to some token."""
-        x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
-        weights, experts = made(x)
+        x = draw(40, 6)
+        weights, experts = router_and_experts()
         whole = mix(x, weights, experts, 1)
         used = []
         for i in range(len(experts)):
@@ -555,8 +552,8 @@ def router() -> Exercise:
         return all(used)
 
     def as_the_second(mix: Callable) -> bool:
-        x = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
-        weights, experts = made(x)
+        x = draw(12, 6)
+        weights, experts = router_and_experts()
         for k in (1, 2, 3):
             expected = divided_from_two_on(x, weights, experts, k)
             if not torch.allclose(mix(x, weights, experts, k), expected, atol=1e-4):
