@@ -105,7 +105,18 @@ def judged_beside(a_right_one: Versions, flagged: str) -> Callable:
             raise Mistake(words)
         return True
 
+    load_way_back()
     return use
+
+
+@torch.enable_grad()
+def load_way_back() -> None:
+    """Goes back once: the first time loads parts of PyTorch for seconds.
+
+    No test pays for that, and none is stopped in the middle of it.
+    """
+    x = torch.ones(1, requires_grad=True)
+    grad(2 * x, x, torch.ones(1))
 
 
 def passing(versions: list[Callable | Versions], flagged: str) -> list[tuple]:
