@@ -33,6 +33,7 @@ WHOLE = "a whole number"
 ABOVE = "it must be above 0"
 ROW = "row 2 is not within 2 streams"
 FLAT = "it must be integers (t)"
+FLOATS = "must be floats (... t d)"
 NEEDS = "needs 101 tokens or more, there are 100"
 
 
@@ -162,8 +163,8 @@ BAD = {
     ],
     "rotate": [
         (lambda: c.rotate(HEADS[..., :3], torch.arange(5)), "3 features"),
-        (lambda: c.rotate(HEADS.long(), torch.arange(5)), "must be floats (... t d)"),
-        (lambda: c.apply_rotary(INTEGERS[None], c.rotary(INTEGERS, 4)), "floats (... t"),
+        (lambda: c.rotate(HEADS.long(), torch.arange(5)), FLOATS),
+        (lambda: c.apply_rotary(INTEGERS[None], c.rotary(INTEGERS, 4)), FLOATS),
         *refusing(
             lambda x: c.rotate(HEADS, x),
             (torch.tensor([1]), "positions (1,) don't fit x"),
@@ -182,8 +183,8 @@ BAD = {
     ],
     # caches
     "Cache.reorder": [
-        (lambda: cached(c.ConcatenatingCache()).reorder(torch.tensor([-1])), "[-1] are"),
-        (lambda: cached(c.PreallocatedCache(4)).reorder(torch.tensor([2])), "rows [2]"),
+        (lambda: cached(c.PreallocatedCache(4)).reorder(torch.tensor([-1])), "rows [-1]"),
+        (lambda: cached(c.ConcatenatingCache()).reorder(torch.tensor([2])), "rows [2]"),
         (lambda: cached(c.PreallocatedCache(4)).reorder(torch.ones(2)), "integers (b)"),
         *[
             (lambda empty=empty: empty.reorder(torch.tensor([7, -3])), "the 0 streams")
