@@ -183,7 +183,7 @@ BAD = {
     ],
     # caches
     "Cache.reorder": [
-        (lambda: cached(c.PreallocatedCache(4)).reorder(torch.tensor([-1])), "rows [-1]"),
+        (lambda: cached(c.PreallocatedCache(4)).reorder(torch.tensor([-1])), "[-1] are"),
         (lambda: cached(c.ConcatenatingCache()).reorder(torch.tensor([2])), "rows [2]"),
         (lambda: cached(c.PreallocatedCache(4)).reorder(torch.ones(2)), "integers (b)"),
         *[
