@@ -32,6 +32,7 @@ NO_TARGETS = torch.full_like(TOKENS, -100)
 WHOLE = "a whole number"
 ABOVE = "it must be above 0"
 ROW = "row 2 is not within 2 streams"
+BEFORE = "rows [-1] are not within"
 FLAT = "it must be integers (t)"
 FLOATS = "must be floats (... t d)"
 NEEDS = "needs 101 tokens or more, there are 100"
@@ -183,7 +184,7 @@ BAD = {
     ],
     # caches
     "Cache.reorder": [
-        (lambda: cached(c.PreallocatedCache(4)).reorder(torch.tensor([-1])), "[-1] are"),
+        (lambda: cached(c.PreallocatedCache(4)).reorder(torch.tensor([-1])), BEFORE),
         (lambda: cached(c.ConcatenatingCache()).reorder(torch.tensor([2])), "rows [2]"),
         (lambda: cached(c.PreallocatedCache(4)).reorder(torch.ones(2)), "integers (b)"),
         *[
