@@ -149,7 +149,9 @@ class Anatomy:
         if self.attention_bias:
             found.append(Part("biases in attention", "02"))
         if family.qk_norm:
-            text = f"queries and keys to a mean square of 1, {family.qk_norm}, with gains"
+            text = (
+                f"queries and keys to a mean square of 1, {family.qk_norm}, with gains"
+            )
             found.append(Part(text, "05"))
         widths = [window for window in self.windows if window is not None]
         if widths:
