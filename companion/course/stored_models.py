@@ -50,10 +50,8 @@ def read_config(model_settings: dict[str, Any]) -> GPTConfig:
     The checkpoint has a value for each field of GPTConfig, and beside them the shapes
     and dtypes of its tensors. Raises KeyError for a field that it hasn't.
     """
-    options = {}
-    for field in fields(GPTConfig):
-        options[field.name] = model_settings[field.name]
-    return GPTConfig(**options)
+    names = [field.name for field in fields(GPTConfig)]
+    return GPTConfig(**{name: model_settings[name] for name in names})
 
 
 def load_model(path: Path) -> GPT:

@@ -95,11 +95,16 @@ class Resumable:
         path = self.path
         if not path:
             return
-        metadata = joined(self.settings, self.notes, self.step)
         if self.writes:
             check_unchanged(path, self.stamp, self.kept, self.optimizer, self.settings)
         try:
-            save_checkpoint(path, self.kept, self.optimizer, self.generator, **metadata)
+            save_checkpoint(
+                path,
+                self.kept,
+                self.optimizer,
+                self.generator,
+                **joined(self.settings, self.notes, self.step),
+            )
         except OSError as error:
             raise unsaved(f"step {self.step}", path, error) from error
         self.stamp = stamp(path)
