@@ -20,14 +20,22 @@ CONFIG = c.GPTConfig(d_vocab=11, context_length=8, d_model=8, n_heads=2, n_layer
 GPT = c.GPT(CONFIG, seeded())
 DEEPER = c.GPT(replace(CONFIG, n_layers=3))
 PAIR = c.EncoderDecoder(CONFIG, seeded())
-TOKENS, LONG = random_tokens(2, 5, d_vocab=11), random_tokens(100, d_vocab=11)
-HEADS, LOGITS = random(2, 3, 5, 4), random(2, 11)
+TOKENS = random_tokens(2, 5, d_vocab=11)
+LONG = random_tokens(100, d_vocab=11)
+HEADS = random(2, 3, 5, 4)
+LOGITS = random(2, 11)
 LAYER = c.MultiHeadAttention(4, 2)
 INTEGERS = torch.arange(3)
 ONE = TOKENS[0]
 WEIGHTS = [torch.nn.Parameter(torch.ones(3, 3))]
 NO_TARGETS = torch.full_like(TOKENS, -100)
-WHOLE, ABOVE = "a whole number", "it must be above 0"
+WHOLE = "a whole number"
+ABOVE = "it must be above 0"
+ROW = "row 2 is not within 2 streams"
+BEFORE = "rows [-1] are not within"
+FLAT = "it must be integers (t)"
+FLOATS = "must be floats (... t d)"
+NEEDS = "needs 101 tokens or more, there are 100"
 
 
 def row_of(x: float) -> torch.Tensor:
@@ -66,9 +74,9 @@ def decoding(function) -> list:
     """What every way to go on from a prompt (t) refuses."""
     return [
         (lambda: function(ONE.float(), 2), "it must be integers"),
-        (lambda: function(ONE[:0], 2), "prompt"),
+        (lambda: function(ONE[:0], 2), "must hold 1 token"),
         (lambda: function(ONE, -1), "n_new is -1; it must be 0 or more"),
-        (lambda: function(ONE, 4), "8"),  # the context
+        (lambda: function(ONE, 4), "exceed the context_length (8)"),
     ]
 
 
@@ -85,9 +93,9 @@ BAD = {
         (lambda: c.split(LONG.float()), "it must be integers (t)"),
     ],
     "batches": [
-        (lambda: c.batches(LONG, batch_size=2, context_length=100, n_steps=1), "100"),
+        (lambda: c.batches(LONG, batch_size=2, context_length=100, n_steps=1), NEEDS),
         (lambda: c.batches(LONG, batch_size=0, context_length=4, n_steps=1), WHOLE),
-        (lambda: c.batches(TOKENS, batch_size=1, context_length=1, n_steps=1), "(t)"),
+        (lambda: c.batches(TOKENS, batch_size=1, context_length=1, n_steps=1), FLAT),
     ],
     "CharTokenizer": [
         (lambda: c.CharTokenizer(""), "one character or more"),
@@ -95,7 +103,7 @@ BAD = {
         (lambda: c.CharTokenizer("ab").decode([-1]), "-1 is outside 0 to 1"),
     ],
     "BPETokenizer": [
-        (lambda: c.BPETokenizer([(300, 1)]), "300"),
+        (lambda: c.BPETokenizer([(300, 1)]), "merge 0 is (300, 1)"),
         (lambda: c.BPETokenizer([(1, 2), (1, 2)]), "merge 1 is (1, 2); its bytes"),
         (lambda: c.BPETokenizer([(1, 2)]).decode([257]), "257 is outside 0 to 256"),
     ],
@@ -128,7 +136,7 @@ BAD = {
         (lambda: c.MultiHeadAttention(10, 4), "(10) is not divisible by n_heads (4)"),
         (lambda: c.MultiHeadAttention(8, 0), WHOLE),
         (lambda: c.MultiHeadAttention(8, 4, n_kv_heads=3), "(4) is not divisible"),
-        (lambda: c.MultiHeadAttention(8, 2, engine="blocks"), "not in ["),
+        (lambda: c.MultiHeadAttention(8, 2, engine="blocks"), "engine is 'blocks'"),
     ],
     "MultiHeadAttention.forward": refusing(
         lambda mask: LAYER(HEADS[:, 0], mask=mask),
@@ -156,8 +164,8 @@ BAD = {
     ],
     "rotate": [
         (lambda: c.rotate(HEADS[..., :3], torch.arange(5)), "3 features"),
-        (lambda: c.rotate(HEADS.long(), torch.arange(5)), "must be floats (... t d)"),
-        (lambda: c.apply_rotary(INTEGERS[None], c.rotary(INTEGERS, 4)), "floats"),
+        (lambda: c.rotate(HEADS.long(), torch.arange(5)), FLOATS),
+        (lambda: c.apply_rotary(INTEGERS[None], c.rotary(INTEGERS, 4)), FLOATS),
         *refusing(
             lambda x: c.rotate(HEADS, x),
             (torch.tensor([1]), "positions (1,) don't fit x"),
@@ -176,8 +184,8 @@ BAD = {
     ],
     # caches
     "Cache.reorder": [
-        (lambda: cached(c.ConcatenatingCache()).reorder(torch.tensor([-1])), "[-1]"),
-        (lambda: cached(c.PreallocatedCache(4)).reorder(torch.tensor([2])), "[2]"),
+        (lambda: cached(c.PreallocatedCache(4)).reorder(torch.tensor([-1])), BEFORE),
+        (lambda: cached(c.ConcatenatingCache()).reorder(torch.tensor([2])), "rows [2]"),
         (lambda: cached(c.PreallocatedCache(4)).reorder(torch.ones(2)), "integers (b)"),
         *[
             (lambda empty=empty: empty.reorder(torch.tensor([7, -3])), "the 0 streams")
@@ -189,7 +197,7 @@ BAD = {
         (lambda: c.PreallocatedCache(0), WHOLE),
         (lambda: cached(c.PreallocatedCache(2)), "capacity (2)"),
         (lambda: cached(cached(c.PreallocatedCache(8)), 1), "2 streams"),
-        (lambda: DEEPER(ONE[None], cached(c.PreallocatedCache(8), 1)), "has 3"),
+        (lambda: DEEPER(ONE[None], cached(c.PreallocatedCache(8), 1)), "model has 3"),
     ],
     "SlidingWindowCache": [
         (lambda: c.SlidingWindowCache(0), WHOLE),
@@ -206,8 +214,8 @@ BAD = {
         (lambda: cached(c.RaggedCache(8, 2), 1), "2 streams"),
         *refusing(
             lambda x: cached(c.RaggedCache(8, 2)).truncate(x),
-            (torch.tensor([4, 3]), "[3, 3]"),
-            (torch.tensor([-1, 0]), "[3, 3]"),
+            (torch.tensor([4, 3]), "lengths [4, 3]"),
+            (torch.tensor([-1, 0]), "lengths [-1, 0]"),
             (torch.tensor([0]), "2 streams"),
             (torch.zeros(2), "integers (b)"),
         ),
@@ -217,13 +225,13 @@ BAD = {
             (cached(c.PreallocatedCache(4)), "3 positions of 2 streams"),
         ),
         (lambda: c.RaggedCache(8, 2).put(1, cached(c.Int8Cache(4), 1)), "not Int8"),
-        (lambda: c.RaggedCache(8, 2).put(2, cached(c.PreallocatedCache(8), 1)), "2"),
+        (lambda: c.RaggedCache(8, 2).put(2, cached(c.PreallocatedCache(8), 1)), ROW),
     ],
     "quantize": [(lambda: c.quantize(INTEGERS), "it must be floats")],
     # blocks and models
     "FeedForward": [
         (lambda: c.FeedForward(8, 0), WHOLE),
-        (lambda: c.GatedFeedForward(8, activation="swish"), "not in ["),
+        (lambda: c.GatedFeedForward(8, activation="swish"), "activation is 'swish'"),
     ],
     "Block": [(lambda: PAIR.decoder.blocks[0](random(2, 3, 8)), "needs one")],
     "GPTConfig": [
@@ -258,8 +266,8 @@ BAD = {
             (TOKENS.float(), "must be integers (b t)"),
             (ONE, "must be integers (b t)"),
             (TOKENS.byte(), "must be integers (b t), of 64 or 32 bits"),
-            (TOKENS + 11, "10"),
-            (TOKENS - 11, "10"),
+            (TOKENS + 11, "vocabulary is 0 to 10"),
+            (TOKENS - 11, "vocabulary is 0 to 10"),
             (TOKENS.repeat(1, 2), "10 positions exceed context_length (8)"),
         ),
         *refusing(
@@ -293,11 +301,11 @@ BAD = {
             "can't be shared",
         ),
         (lambda: PAIR(TOKENS, TOKENS[:1]), "2 sources"),
-        (lambda: PAIR(TOKENS[:, :0], TOKENS), "source"),
+        (lambda: PAIR(TOKENS[:, :0], TOKENS), "a source is empty"),
         (lambda: PAIR(TOKENS.repeat(1, 2), TOKENS), "the context_length is 8"),
         (lambda: PAIR(TOKENS, TOKENS, torch.tensor([5])), "1 lengths"),
-        (lambda: PAIR(TOKENS, TOKENS, torch.tensor([5, 6])), "[5, 6]"),
-        (lambda: PAIR(TOKENS, TOKENS, torch.tensor([0, 5])), "[0, 5]"),
+        (lambda: PAIR(TOKENS, TOKENS, torch.tensor([5, 6])), "lengths [5, 6]"),
+        (lambda: PAIR(TOKENS, TOKENS, torch.tensor([0, 5])), "are [0, 5]"),
         (
             lambda: c.EncoderDecoder(CONFIG, shared=True).load_state_dict(
                 PAIR.state_dict()
@@ -340,10 +348,10 @@ BAD = {
         (lambda: c.orthogonalize(torch.ones(3, 3), 0), WHOLE),
         (lambda: c.Muon([torch.nn.Parameter(torch.ones(3))]), "takes matrices, not"),
         (lambda: c.muon(torch.nn.Linear(2, 2)), "no blocks; use AdamW"),
-        (lambda: c.orthogonalize(torch.ones(3)), "floats"),
+        (lambda: c.orthogonalize(torch.ones(3)), "floats (... r c)"),
     ],
     "next_token_loss": [
-        (lambda: c.next_token_loss(LOGITS, ONE), "(5,)"),
+        (lambda: c.next_token_loss(LOGITS, ONE), "targets are (5,)"),
         (
             lambda: c.next_token_loss(LOGITS, torch.tensor([-100, 11])),
             "targets run from 11 to 11; the vocabulary is 0 to 10",
@@ -437,8 +445,8 @@ BAD = {
     ],
     "generate": [
         *decoding(lambda prompt, n_new: c.generate(GPT, [prompt], n_new)),
-        (lambda: c.generate(GPT, TOKENS[:, :0], 2), "prompt"),
-        (lambda: c.generate(GPT, [], 2), "prompts"),
+        (lambda: c.generate(GPT, TOKENS[:, :0], 2), "must hold 1 token"),
+        (lambda: c.generate(GPT, [], 2), "a list of prompts must hold one"),
         (
             lambda: c.generate(GPT, ONE, 2, cache=GPT.new_cache(), use_cache=False),
             "a cache is passed in, and use_cache is False",
@@ -448,7 +456,7 @@ BAD = {
     ],
     "beam_search": [
         *decoding(lambda prompt, n_new: c.beam_search(GPT, prompt, 2, n_new)),
-        (lambda: c.beam_search(GPT, ONE, 12, 2), "11"),
+        (lambda: c.beam_search(GPT, ONE, 12, 2), "the 11 tokens"),
         (lambda: c.beam_search(GPT, ONE, 2, 2, end="x"), "end is 'x'"),
         (lambda: c.beam_search(GPT, ONE, 2, 2, end=-1), WHOLE),
         (lambda: c.beam_search(GPT, ONE, 2, 2, length_penalty=1.1), "at most 1"),

@@ -44,13 +44,16 @@ def gpt_of(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
     return model.eval()
 
 
-def read_config(settings: dict[str, Any]) -> GPTConfig:
-    """Returns the configuration that a checkpoint's settings hold, among others.
+def read_config(model_settings: dict[str, Any]) -> GPTConfig:
+    """Returns a model's configuration from what its checkpoint says of the model.
 
-    Raises KeyError for a missing one.
+    The checkpoint has a value for each field of GPTConfig, and beside them the shapes
+    and dtypes of its tensors. Raises KeyError for a field that it hasn't.
     """
-    names = [field.name for field in fields(GPTConfig)]
-    return GPTConfig(**{name: settings[name] for name in names})
+    options = {}
+    for field in fields(GPTConfig):
+        options[field.name] = model_settings[field.name]
+    return GPTConfig(**options)
 
 
 def load_model(path: Path) -> GPT:

@@ -10,13 +10,7 @@ from torch import Tensor, nn
 from ..inputs import check_name, check_tensor, check_whole
 from .flash_attention import flash_attention
 from .positions import Rope, apply_rotary
-from .scores import (
-    Heads,
-    attention_scores,
-    check_attention,
-    check_mask,
-    check_mask_axes,
-)
+from .scores import Heads, attention_scores, check_attention, check_mask_beside
 
 ENGINES = ("fused", "explicit", "flash")
 # Takes a layer's new keys and values (b h t d), returns those to attend to (b h s d).
@@ -81,7 +75,8 @@ def attention_weights(
     Queries (b h t d), keys (b h s d). The mask, broadcastable to (b h t s), is True
     where a query may attend, or floats that are added to the scores. Rows sum to 1, or
     to 0 where the mask allows no key. Raises ValueError where sizes or dtypes disagree,
-    and for a bool mask (b t s) or (h t s) of heads, which could be either.
+    and for a mask (b t s) or (h t s), which could be either; floats (h t s) are taken
+    where there are not as many streams.
     Vaswani et al. 2017, eq. 1.
     """
     check_attention(queries, keys, keys, mask)
@@ -164,8 +159,8 @@ class MultiHeadAttention(nn.Module):
         stands for `causal_mask` of the queries and all keys, without a table where none
         is needed. `rope` rotates queries and keys, see `apply_rotary`. `store` takes
         the new keys and values (b h t d) and gives those to attend to, (b h s d), as a
-        cache does. Raises ValueError for a mask of other numbers, a bool one of three
-        axes, and one beside `is_causal`.
+        cache does. Raises ValueError for a mask of other numbers, for one of three axes
+        that may be of streams or of heads, and for one beside `is_causal`.
         """
         # Project. A context may come as keys and values that were made before.
         if isinstance(context, tuple):
@@ -210,14 +205,9 @@ class MultiHeadAttention(nn.Module):
         b, n_heads, n_queries, d_head = queries.shape
         n_keys = keys.shape[-2]
         group_size = self.n_heads_per_kv_head
-
         if mask is not None:
-            check_mask(mask)
-            if is_causal:
-                raise ValueError("a mask and is_causal: join `causal_mask` to the mask")
-            if mask.dtype == torch.bool:
-                check_mask_axes(mask)
-            else:
+            check_mask_beside(queries, mask, is_causal)
+            if mask.is_floating_point():
                 mask = mask.to(queries.dtype)
 
         # The kernel's flag aligns the first query and key, `causal_mask` the last of
@@ -226,26 +216,25 @@ class MultiHeadAttention(nn.Module):
             mask = causal_mask(n_queries, n_keys, queries.device)
             is_causal = False
 
-        if self.engine == "fused":
-            # With one query a stream, queries that share keys can be the rows of one
-            # matrix: in bfloat16 five times as fast as heads. Not if they have masks of
-            # their own (ALiBi), nor with the flag, which takes rows for positions.
-            is_one_mask = mask is None or mask.dim() < 3 or mask.shape[-3] == 1
-            if group_size > 1 and n_queries == 1 and is_one_mask and not is_causal:
-                queries = queries.reshape(b, -1, group_size, d_head)
-            out = F.scaled_dot_product_attention(
-                queries,
-                keys,
-                values,
-                mask,
-                is_causal=is_causal,
-                enable_gqa=group_size > 1,
-            )
-            return out.view(b, n_heads, n_queries, d_head)
+        # By hand: a head of keys and values for each head of queries.
+        if self.engine != "fused":
+            keys = keys.repeat_interleave(group_size, 1)
+            values = values.repeat_interleave(group_size, 1)
+            if self.engine == "flash":
+                return flash_attention(queries, keys, values, mask)
+            return self.pattern(attention_weights(queries, keys, mask)) @ values
 
-        # The other engines take a head of keys and values for each head of queries.
-        keys = keys.repeat_interleave(group_size, 1)
-        values = values.repeat_interleave(group_size, 1)
-        if self.engine == "flash":
-            return flash_attention(queries, keys, values, mask)
-        return self.pattern(attention_weights(queries, keys, mask)) @ values
+        # By the kernel. With one query a stream, queries that share keys can be the
+        # rows of one matrix: in bfloat16 five times as fast as heads. Not if they have
+        # masks of their own (ALiBi), nor with the flag, which takes rows for positions.
+        is_one_mask = mask is None or mask.dim() < 3 or mask.shape[-3] == 1
+        if group_size > 1 and n_queries == 1 and is_one_mask and not is_causal:
+            queries = queries.reshape(b, -1, group_size, d_head)
+        # One bias for several streams goes in as (h t s): with four axes the kernel
+        # takes another way, which rounds differently.
+        if b > 1 and mask is not None and mask.is_floating_point() and mask.dim() == 4:
+            mask = mask.squeeze(0)
+        out = F.scaled_dot_product_attention(
+            queries, keys, values, mask, is_causal=is_causal, enable_gqa=group_size > 1
+        )
+        return out.view(b, n_heads, n_queries, d_head)

@@ -379,7 +379,7 @@ class GPT(nn.Module):
         place = past.place(n_tokens, x.device, self.causal, mask)
         x, rope, bias, turn = self.positions(x, place)
         if bias is not None:
-            place = place.with_bias(bias)
+            place = place.with_bias(bias, n_streams)
 
         # How a layer keeps its new keys and values, and gets all there are.
         store = None if cache is None else cache.append

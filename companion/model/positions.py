@@ -40,31 +40,40 @@ class Place(NamedTuple):
         """How far each key lies before each query. Returns (t s) or (b t s)."""
         return self.query_positions[..., None] - self.key_positions
 
-    def with_bias(self, bias: Tensor) -> "Place":
-        """Returns the place with a bias (... h t s) as its mask, -inf where it hid."""
+    def with_bias(self, bias: Tensor, n_streams: int) -> "Place":
+        """Returns the place with a bias as its mask, -inf where it hid.
+
+        The bias is (b h t s), or the same for every stream, (h t s). Of several streams
+        it gets their axis, so that nobody takes its heads for them.
+        """
+        if bias.dim() == 3 and n_streams > 1:
+            bias = bias[None]
         allowed = self.distances >= 0 if self.is_causal else self.mask
         if allowed is not None:
             bias = bias.masked_fill(~allowed, -math.inf)
         return self._replace(mask=bias, is_causal=False)
 
 
-def exact_dtype() -> torch.dtype:
-    """The default for floats, or float32 where that is a half precision."""
-    return torch.promote_types(torch.get_default_dtype(), torch.float32)
+def exact_dtype(dtype: torch.dtype = torch.float32) -> torch.dtype:
+    """The finest of a dtype, the default for floats and float32."""
+    finest = torch.promote_types(torch.get_default_dtype(), torch.float32)
+    return torch.promote_types(finest, dtype)
 
 
-def rotary_frequencies(d: int, base: float = 10_000) -> Tensor:
+def rotary_frequencies(
+    d: int, base: float = 10_000, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """By how many radians each pair of d features turns in one position: base^(-2i/d).
 
-    Returns (d/2). Raises ValueError for an odd d, and for a base below 1, with which
-    they would grow, or without an end.
+    Returns (d/2), in the `exact_dtype` of a dtype. Raises ValueError for an odd d, and
+    for a base below 1, with which they would grow, or without an end.
     Su et al. 2021, section 3.2.2.
     """
     check_whole(2, features=d)
     check_between(1, finite=True, base=base)
     if d % 2:
         raise ValueError(f"{d} features can't be paired: the number must be even")
-    minus_2i = torch.arange(0, -d, -2, device="cpu", dtype=exact_dtype())
+    minus_2i = torch.arange(0, -d, -2, device="cpu", dtype=exact_dtype(dtype))
     return base ** (minus_2i / d)
 
 
@@ -79,20 +88,33 @@ def sinusoidal(n_positions: int, d_model: int) -> Tensor:
     return sinusoidal_at(torch.arange(n_positions), d_model)
 
 
-def sinusoidal_at(positions: Tensor, d_model: int) -> Tensor:
-    """The rows of `sinusoidal` at `positions` (...) -> (... d_model), however far."""
-    angles = positions[..., None] * rotary_frequencies(d_model).to(positions.device)
+def sinusoidal_at(
+    positions: Tensor, d_model: int, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """The rows of `sinusoidal` at `positions` (...), however far.
+
+    Returns (... d_model), in the `exact_dtype` of a dtype.
+    """
+    frequencies = rotary_frequencies(d_model, dtype=dtype).to(positions.device)
+    angles = positions[..., None] * frequencies
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
 
-def rotary(positions: Tensor, d: int, base: float = 10_000) -> Rope:
+def rotary(
+    positions: Tensor,
+    d: int,
+    base: float = 10_000,
+    *,
+    dtype: torch.dtype = torch.float32,
+) -> Rope:
     """The cosines and sines of each position's angles, as `apply_rotary` takes them.
 
     `positions` (t) or (b t) -> both (t d) or (b 1 t d). The pair i of d features turns
     by base^(-2i / d) radians a position; the sine of its first feature is negative.
+    `dtype`: that of the vectors to be turned; angles are of float32 at least.
     Raises ValueError for an odd d. Su et al. 2021, eq. 34.
     """
-    frequencies = rotary_frequencies(d, base).repeat(2)  # of features i and i + d/2
+    frequencies = rotary_frequencies(d, base, dtype).repeat(2)  # of i and i + d/2
     angles = positions[..., None] * frequencies.to(positions.device)
     if angles.dim() == 3:
         angles = angles[:, None]  # the same for every head
@@ -144,7 +166,7 @@ def rotate(x: Tensor, positions: Tensor, base: float = 10_000) -> Tensor:
             f"positions {shape} don't fit x, {shown(x)}: they must be (t), or (b t) for"
             f" x (b h t d), with t = {t}"
         )
-    return apply_rotary(x, rotary(positions, x.shape[-1], base))
+    return apply_rotary(x, rotary(positions, x.shape[-1], base, dtype=x.dtype))
 
 
 def interleave(x: Tensor) -> Tensor:
@@ -163,27 +185,31 @@ def deinterleave(x: Tensor) -> Tensor:
     return x.unflatten(-1, (-1, 2)).transpose(-2, -1).flatten(-2)
 
 
-def alibi_slopes(n_heads: int) -> Tensor:
+def alibi_slopes(n_heads: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """How fast each head's penalty grows: 2^(-8/h), 2^(-16/h), ... Returns (h).
 
-    Where h is no power of two, the slopes are those of the power below it, and then
-    every other one of twice that power. Press et al. 2022, section 3 and their code.
+    They are in the `exact_dtype` of a dtype. Where h is no power of two, they are those
+    of the power below it, and then every other one of twice that power. Press et al.
+    2022, section 3 and their code.
     """
     check_whole(n_heads=n_heads)
     power = 1 << (n_heads.bit_length() - 1)  # the largest that n_heads reaches
-    dtype = exact_dtype()
+    dtype = exact_dtype(dtype)
     exponents = torch.arange(1, power + 1, dtype=dtype) / power
     between = (2 * torch.arange(n_heads - power, dtype=dtype) + 1) / (2 * power)
     return 2 ** (-8 * torch.cat([exponents, between]))
 
 
-def alibi_bias(n_heads: int, distances: Tensor) -> Tensor:
+def alibi_bias(
+    n_heads: int, distances: Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """A penalty for each of `distances` (... t s), steeper or flatter by head.
 
-    Returns (... h t s). Both directions count alike. Press et al. 2022, section 3.
+    Returns (... h t s), in the `exact_dtype` of a dtype. Both directions count alike.
+    Press et al. 2022, section 3.
     """
     distances = distances.abs()[..., None, :, :]  # the same for every head
-    slopes = alibi_slopes(n_heads).to(distances.device)
+    slopes = alibi_slopes(n_heads, dtype).to(distances.device)
     return -slopes[:, None, None] * distances
 
 
@@ -286,7 +312,7 @@ class SinusoidalPositions(Positions):
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
         """Returns x (b t c) with its waves added."""
-        waves = sinusoidal_at(place.query_positions, x.shape[-1])
+        waves = sinusoidal_at(place.query_positions, x.shape[-1], x.dtype)
         return Positioned(x + waves.to(x.dtype))
 
 
@@ -300,10 +326,11 @@ class RotaryPositions(Positions):
         super().__init__()
         self.d_head = d_head
         self.base = base
-        # Those of features i and i + d/2. No buffer: they stay in float32, whatever the
-        # model's weights are in. Each device keeps the copy that its first pass makes.
+        # Those of features i and i + d/2. No buffer: they stay in float32, also where
+        # the model's weights have 16 bits. Each device keeps what its first pass makes.
         frequencies = rotary_frequencies(d_head, base).repeat(2)
-        self.frequencies = {frequencies.device: frequencies}
+        self.dtype = frequencies.dtype
+        self.frequencies = {(CPU, self.dtype): frequencies}
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
         """Returns x (b t c) as it is, and the rope of the queries' places.
@@ -312,12 +339,14 @@ class RotaryPositions(Positions):
         rotation of position n once more: that is its turn.
         """
         positions = place.query_positions
-        device = positions.device
-        if device not in self.frequencies:
-            self.frequencies[device] = self.frequencies[CPU].to(device)
+        dtype = torch.promote_types(self.dtype, x.dtype)
+        key = positions.device, dtype
+        if key not in self.frequencies:
+            frequencies = rotary_frequencies(self.d_head, self.base, dtype).repeat(2)
+            self.frequencies[key] = frequencies.to(positions.device)
 
         # As in `rotary`, with frequencies that were computed once.
-        angles = positions[..., None] * self.frequencies[device]
+        angles = positions[..., None] * self.frequencies[key]
         if angles.dim() == 3:
             angles = angles[:, None]  # the same for every head
         sines = angles.sin()
@@ -325,7 +354,7 @@ class RotaryPositions(Positions):
 
         turn = None
         if place.moved is not None:
-            turn = rotary(place.moved, self.d_head, self.base)
+            turn = rotary(place.moved, self.d_head, self.base, dtype=x.dtype)
         return Positioned(x, rope=(angles.cos(), sines), turn=turn)
 
 
@@ -341,7 +370,7 @@ class ALiBi(Positions):
 
     def forward(self, x: Tensor, place: Place) -> Positioned:
         """Returns x (b t c) as it is, and the bias (h t s) or (b h t s)."""
-        return Positioned(x, bias=alibi_bias(self.n_heads, place.distances))
+        return Positioned(x, bias=alibi_bias(self.n_heads, place.distances, x.dtype))
 
 
 class RelativeBias(Positions):

@@ -30,6 +30,34 @@ def check_mask_axes(mask: Tensor) -> None:
         )
 
 
+def check_bias_axes(bias: Tensor, queries: Heads) -> None:
+    """Raises ValueError for floats of three axes, unless the first can only be heads.
+
+    ALiBi's are such, (h t s). Where there are as many streams as heads, or no other
+    number of heads fits, they may be meant (b t s).
+    """
+    if bias.dim() != 3 or queries.dim() != 4:
+        return
+    b, h, *_ = queries.shape
+    n = len(bias)
+    if n not in (1, h) or n == b > 1:
+        check_mask_axes(bias)
+
+
+def check_mask_beside(queries: Heads, mask: Tensor, is_causal: bool = False) -> None:
+    """Raises ValueError unless a mask is one for these queries (b h t d).
+
+    It says who may see whom alone, so `is_causal` can't stand beside it.
+    """
+    check_mask(mask)
+    if is_causal:
+        raise ValueError("a mask and is_causal: join `causal_mask` to the mask")
+    if mask.is_floating_point():
+        check_bias_axes(mask, queries)
+    elif queries.dim() == 4:
+        check_mask_axes(mask)
+
+
 def check_attention(
     queries: Heads, keys: Heads, values: Heads, mask: Tensor | None
 ) -> None:
@@ -45,9 +73,7 @@ def check_attention(
         raise ValueError(f"queries are {queries.dtype} and keys {keys.dtype}")
     if mask is None:
         return
-    check_mask(mask)
-    if mask.dtype == torch.bool and queries.dim() == 4:
-        check_mask_axes(mask)
+    check_mask_beside(queries, mask)
     if mask.dim() < 2 or mask.shape[-2] not in (1, t) or mask.shape[-1] not in (1, s):
         raise ValueError(
             f"mask {tuple(mask.shape)} does not fit {t} queries and {s} keys"

@@ -7,7 +7,7 @@ derives it, and whether `load_family` can hold it.
 from dataclasses import dataclass
 
 from ..inputs import check_whole
-from .model_types import ALL_HEADS, BEFORE, BOTH, EACH_HEAD, FAMILIES
+from .model_types import AFTER, ALL_HEADS, BEFORE, BOTH, EACH_HEAD, FAMILIES
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Anatomy:
         found.append(Part(f"rotary positions, base {self.rotary_base:,.0f}", "03"))
 
         is_held = family.norms != BOTH
-        chapter = "05" if family.norms == BEFORE else None
+        chapter = {BEFORE: "05", AFTER: "04"}.get(family.norms)
         where = f"{family.norms} each half of a block"
         found.append(Part(f"RMSNorm {where}", chapter, is_held))
         heads = f"{self.n_heads} heads of {self.d_head} features"
@@ -149,12 +149,14 @@ class Anatomy:
         if self.attention_bias:
             found.append(Part("biases in attention", "02"))
         if family.qk_norm:
-            text = f"queries and keys to unit length, {family.qk_norm}, with gains"
+            text = (
+                f"queries and keys to a mean square of 1, {family.qk_norm}, with gains"
+            )
             found.append(Part(text, "05"))
         widths = [window for window in self.windows if window is not None]
         if widths:
             text = f"windows of {widths[0]:,} tokens in {len(widths)} layers of"
-            found.append(Part(f"{text} {self.n_layers}", "07", False))
+            found.append(Part(f"{text} {self.n_layers}", "17", False))
         if family.has_sinks:
             found.append(Part("a learned sink for each head", "17", False))
 

@@ -7,7 +7,7 @@ Chapter 12.
 from dataclasses import dataclass, field
 from typing import Any
 
-# Where a block's norms stand, and what of queries and keys is scaled to unit length.
+# Where a block's norms stand, and what of queries and keys gets a mean square of 1.
 BEFORE, AFTER, BOTH = "before", "after", "before and after"
 EACH_HEAD, ALL_HEADS = "each head by itself", "all heads together"
 # The two kinds of layers.
@@ -19,7 +19,7 @@ class Family:
     """How the models of one `model_type` differ from Llama, the plainest of them.
 
     norms: where they stand in a block.
-    qk_norm: what of queries and keys is scaled to unit length, if anything.
+    qk_norm: what of queries and keys gets a mean square of 1, if anything.
     window_every: of so many layers all but the last see a window; 0: by another rule.
     defaults: what a configuration means by leaving a key out.
     further: the keys that not all families share.

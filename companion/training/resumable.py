@@ -28,6 +28,9 @@ from .checkpoints import (
 from .loop import training_steps
 from .optimizers import scale_rates
 
+# Names that each checkpoint has already: no note can be called so.
+OWN_NAMES = ("path", "model", "optimizer", "generator", "step")
+
 
 class Resumable:
     """An optimizer's steps, which go on from the checkpoint at `path`, if there is one.
@@ -86,23 +89,17 @@ class Resumable:
         """Writes the checkpoint of this very step, where there is a path for it.
 
         Raises OSError with the reason, and with the step to go on from, where it can't,
-        and CheckpointError where another run has written one meanwhile.
+        CheckpointError where another run has written one meanwhile, and ValueError for
+        a note with a name that the checkpoint has already.
         """
         path = self.path
         if not path:
             return
+        metadata = joined(self.settings, self.notes, self.step)
         if self.writes:
             check_unchanged(path, self.stamp, self.kept, self.optimizer, self.settings)
         try:
-            save_checkpoint(
-                path,
-                self.kept,
-                self.optimizer,
-                self.generator,
-                **self.settings,
-                **self.notes,
-                step=self.step,
-            )
+            save_checkpoint(path, self.kept, self.optimizer, self.generator, **metadata)
         except OSError as error:
             raise unsaved(f"step {self.step}", path, error) from error
         self.stamp = stamp(path)
@@ -194,6 +191,22 @@ class Progress:
             self.bar.close()
         except (OSError, ValueError):
             self.bar.disable = True
+
+
+def joined(
+    settings: dict[str, dict], notes: dict[str, Any], step: int
+) -> dict[str, Any]:
+    """Returns a checkpoint's metadata: settings, notes and step, each by its name.
+
+    Raises ValueError for a name that is there already.
+    """
+    for name in notes:
+        if name in OWN_NAMES or name in settings:
+            raise ValueError(
+                f"a note is called {name!r}, and so is something else that the"
+                " checkpoint holds: give it another name"
+            )
+    return {**settings, **notes, "step": step}
 
 
 def explain_resuming(path: Path | None) -> str:

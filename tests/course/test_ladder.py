@@ -12,6 +12,7 @@ from test_project import TOLD
 
 import companion
 from companion.course import ladder, plots
+from companion.course.ladder import drawings, measuring, stored_rungs
 from companion.course.recipes import shakespeare_tokens
 
 CHAPTERS = {each["chapter"] for each in ladder.stored().values()}
@@ -20,8 +21,8 @@ CHAPTERS = {each["chapter"] for each in ladder.stored().values()}
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch):
     """No line is shown, and figures are kept."""
-    monkeypatch.setattr(ladder.DisplayHandle, "display", lambda *_, **__: None)
-    monkeypatch.setattr(ladder.DisplayHandle, "update", lambda *_, **__: None)
+    monkeypatch.setattr(measuring.DisplayHandle, "display", lambda *_, **__: None)
+    monkeypatch.setattr(measuring.DisplayHandle, "update", lambda *_, **__: None)
 
 
 def small(d_vocab=65) -> companion.GPT:
@@ -116,8 +117,14 @@ STORED = {
 }
 
 
-def test_a_rung_is_judged_by_its_seeds_and_a_typical_range(monkeypatch):
-    monkeypatch.setattr(ladder, "stored", lambda: STORED)
+def store(rungs, path, monkeypatch):
+    """These are the rungs that are stored, in a file at `path`."""
+    path.write_text(json.dumps(rungs), "utf-8")
+    monkeypatch.setattr(stored_rungs, "STORED", path)
+
+
+def test_a_rung_is_judged_by_its_seeds_and_a_typical_range(monkeypatch, tmp_path):
+    store(STORED, tmp_path / "rungs.json", monkeypatch)
     assert ladder.band("one head") == pytest.approx((2.44, 2.58))
     assert ladder.band("many heads") == pytest.approx((2.32, 2.52))
     assert ladder.within({"one head": 2.45, "my own": 9.0})
@@ -126,9 +133,9 @@ def test_a_rung_is_judged_by_its_seeds_and_a_typical_range(monkeypatch):
     assert not ladder.within({"one head": float("nan")})
 
 
-def test_the_figure_has_what_came_before_and_the_rungs_of_now(monkeypatch):
+def test_the_figure_has_what_came_before_and_the_rungs_of_now(monkeypatch, tmp_path):
     shown = []
-    monkeypatch.setattr(ladder, "stored", lambda: STORED)
+    store(STORED, tmp_path / "rungs.json", monkeypatch)
     monkeypatch.setattr(plots, "display", lambda figure, **how: shown.append(how))
     monkeypatch.setattr(plots.plt, "close", lambda *figure: None)
     plt.close("all")
@@ -147,14 +154,14 @@ def test_the_figure_has_what_came_before_and_the_rungs_of_now(monkeypatch):
     plt.gcf().canvas.draw()
 
 
-def test_a_comparison_is_with_the_first_rung_of_the_same_seed(monkeypatch):
+def test_a_comparison_is_with_the_first_rung_of_the_same_seed(monkeypatch, tmp_path):
     shown = []
     known = {
         "plain": {"chapter": "17", "nats": [2.0, 2.2, 2.1]},
         "better": {"chapter": "17", "nats": [1.9, 2.0, 2.1]},
     }
-    monkeypatch.setattr(ladder, "stored", lambda: known)
-    monkeypatch.setattr(ladder.plt, "close", lambda: None)
+    store(known, tmp_path / "rungs.json", monkeypatch)
+    monkeypatch.setattr(drawings.plt, "close", lambda: None)
     monkeypatch.setattr(plots, "display", lambda _, **more: shown.append(more))
     ladder.compare({"plain": 2.05, "better": 2.0, "new": 2.1}, "Some", "ROMEO:\nAy")
 

@@ -4,6 +4,8 @@ import ast
 import inspect
 import re
 import signal
+import subprocess
+import sys
 import time
 from itertools import count
 from pathlib import Path
@@ -224,3 +226,16 @@ def test_no_word_tells_a_hidden_version_s_code(check):
     wrong = [test for of, test, _ in nothing_crashes.WRONG if of is check]
     for test in wrong[-3:]:
         assert not re.search("lambda|<|versions =", said_of(check, test))
+
+
+def test_no_test_is_stopped_while_pytorch_loads_what_the_first_way_back_needs():
+    """Else a slow machine breaks off an import, and all that follows fails."""
+    program = """
+import sys
+from companion.course.checks import pull_requests as judge
+part = "torch.fx.experimental.symbolic_shapes"
+assert part not in sys.modules
+judge.judged_beside((abs,), "it flags abs")
+assert part in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

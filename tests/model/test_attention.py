@@ -6,11 +6,13 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from common import EXACT, random, rounding, shaken
+from common import EXACT, random, random_tokens, rounding, seeded, shaken
 from torch import nn
 from torch.testing import assert_close
 
 from companion import (
+    GPT,
+    GPTConfig,
     MultiHeadAttention,
     apply_rotary,
     attention,
@@ -155,6 +157,7 @@ BAD = [
     (lambda: ATTEND(torch.ones(2, 7) > 0), r"\(2, 7\) .* 4 queries and 7 keys"),
     (lambda: ATTEND(torch.ones(4, 6) > 0), r"\(4, 6\) .* 4 queries and 7 keys"),
     (lambda: ATTEND(torch.ones(4, 7).int()), "int32.* bool, True = may attend"),
+    (lambda: ATTEND(random(B, T, S)), r"\(2, 4, 7\) .* streams or of heads"),
     (lambda: ATTEND("causal"), "'causal'.* bool, True = may attend"),
     (lambda: ATTEND([[True]]), "True.* bool, True = may attend"),
     (lambda: MultiHeadAttention(10, 4), r"d_model \(10\) .* n_heads \(4\)"),
@@ -259,6 +262,52 @@ def test_what_is_no_mask_is_named_by_every_engine(engine):
             module(x, mask=mask)
     with pytest.raises(ValueError, match="a mask and is_causal"):
         module(x, mask=causal_mask(T), is_causal=True)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_floats_of_streams_are_never_taken_for_those_of_heads(name):
+    """With as many streams as heads nothing but their reader could tell."""
+    call = CALLS[name]
+    queries, keys, values = (x[:1].expand(H, -1, -1, -1) for x in heads())
+    by_head, by_stream = BIAS, 2 * random(B, T, S)
+    for inputs, mask in (
+        ((queries, keys, values), by_head),
+        ((QUERIES, KEYS, VALUES), by_stream),
+        ((queries[:, :1], keys[:, :1], values[:, :1]), by_head),
+    ):
+        with pytest.raises(ValueError, match="streams or of heads: say .b 1 t s."):
+            call(*inputs, mask)
+
+    # With all four axes it can be said; one stream has no others.
+    of_heads = call(queries, keys, values, by_head[None])
+    of_streams = call(queries, keys, values, by_head[:, None])
+    for i in range(H):
+        alone = queries[:1], keys[:1], values[:1]
+        expected = attention(*alone, by_head)
+        assert_close(of_heads[i : i + 1], expected, **rounding(S, expected))
+        expected = attention(*alone, by_head[i])
+        assert_close(of_streams[i : i + 1], expected, **rounding(S, expected))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("positions", ["alibi", "t5"])
+@torch.no_grad()
+def test_a_models_own_bias_is_of_heads_for_as_many_streams_too(positions, engine):
+    config = GPTConfig(
+        d_vocab=11,
+        context_length=8,
+        d_model=12,
+        n_heads=H,
+        n_layers=2,
+        positions=positions,
+        engine=engine,
+    )
+    gpt = shaken(GPT(config, seeded()))
+    tokens = random_tokens(H, 8, d_vocab=11)
+    together = gpt(tokens)
+    for i in range(H):
+        alone = gpt(tokens[i : i + 1])
+        assert_close(together[i : i + 1], alone, **rounding(12, alone))
 
 
 def test_a_hook_on_the_pattern_can_switch_attention_off():

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from common import random, rounding
+from common import EXACT, random, rounding
 from torch import nn
 from torch.testing import assert_close
 from transformers import LlamaConfig
@@ -89,7 +89,7 @@ def test_far_positions_are_exact_in_a_model_of_half_precision_too():
     scheme = RotaryPositions(8).bfloat16()
     far = torch.tensor([1001])
     x = random(1, 1, 1, 8).bfloat16()
-    rotated = apply_rotary(x, scheme(None, Place(far, far))[1])
+    rotated = apply_rotary(x, scheme(x, Place(far, far))[1])
     assert rotated.dtype == torch.bfloat16
     # One rounding, by half an epsilon; position 1,000 is a whole radian off.
     assert_close(rotated.float(), rotate(x.float(), far), **rounding(2, rotated))
@@ -102,14 +102,14 @@ def test_the_frequencies_stay_whatever_a_model_goes_through():
     right = rotate(x, far)
 
     def assert_right(scheme):
-        rope = scheme(None, Place(far, far))[1]
+        rope = scheme(x, Place(far, far))[1]
         assert all(part.dtype == torch.float32 for part in rope)
         assert_close(apply_rotary(x, rope), right, atol=0, rtol=0)
 
     scheme = RotaryPositions(8)
     assert not scheme.state_dict()
     elsewhere = far.to("meta")
-    rope = scheme(None, Place(elsewhere, elsewhere))[1]
+    rope = scheme(x, Place(elsewhere, elsewhere))[1]
     assert all(part.is_meta for part in rope)
     assert_right(scheme)
     assert_right(deepcopy(scheme))
@@ -120,6 +120,39 @@ def test_the_frequencies_stay_whatever_a_model_goes_through():
     with torch.device("meta"):
         scheme = RotaryPositions(8)
     assert_right(scheme)
+
+
+def test_a_model_in_double_precision_knows_its_places_in_double_precision():
+    """Python's own numbers are the reference; in float32 it would be 1e-5 off."""
+    far = torch.tensor([1001])
+    x = random(1, 3, 1, 8, dtype=torch.float64)
+    turns = [1001 * 500 ** (-i / 4) for i in range(4)]
+    angles = torch.tensor(turns, dtype=torch.float64)
+    rotations = torch.polar(torch.ones_like(angles), angles)
+    turned = torch.complex(x[..., :4], x[..., 4:]) * rotations
+    expected = torch.cat([turned.real, turned.imag], -1)
+
+    # Queries and keys, and the sinks of a window that has moved on.
+    scheme = RotaryPositions(8, 500).double()
+    answer = scheme(x, Place(far, far, moved=far))
+    for rope in (answer.rope, answer.turn):
+        assert_close(apply_rotary(x, rope), expected, **EXACT)
+    assert_close(rotate(x, far, 500), expected, **EXACT)
+
+    # Waves on the embedding.
+    zeros = torch.zeros(1, 1, 12, dtype=torch.float64)
+    waves = POSITIONS["sinusoidal"](CONFIG, True).double()(zeros, Place(far, far)).x
+    turns = [1001 * 10_000 ** (-i / 6) for i in range(6)]
+    pairs = [[math.sin(a), math.cos(a)] for a in turns]
+    expected = torch.tensor(pairs, dtype=torch.float64).flatten()
+    assert_close(waves[0, 0], expected, **EXACT)
+
+    # Slopes; those of 12 heads are no halves of each other.
+    config = SimpleNamespace(n_heads=12)
+    bias = POSITIONS["alibi"](config, True).double()(zeros, Place(far, far - 1000)).bias
+    slopes = [2 ** -(i + 1) for i in range(8)] + [2 ** -(i + 0.5) for i in range(4)]
+    expected = -1000 * torch.tensor(slopes, dtype=torch.float64)
+    assert_close(bias[:, 0, 0], expected, **EXACT)
 
 
 def test_half_precision_as_the_default_rounds_no_position():

@@ -34,6 +34,7 @@ from companion.tensor_files import pack_tensors, unpack_tensors
 from companion.training.checkpoints import CheckpointError
 from companion.training.parallel import ShardedAdamW
 from companion.training.processes import Process, full_tensor, shard
+from companion.training.resumable import Resumable
 
 TINY = replace(RECIPES["fast"].config, d_model=32, n_layers=2)
 
@@ -552,3 +553,29 @@ def share(folder: Path):
 def test_sharded_parts_come_back_and_only_the_first_process_writes(tmp_path):
     together(2, share, tmp_path / "made/too")
     assert [path.name for path in (tmp_path / "made/too").iterdir()] == ["0"]
+
+
+@pytest.mark.parametrize("name", ["step", "path", "model", "generator", "recipe"])
+def test_a_note_with_a_name_that_is_taken_is_refused_and_nothing_is_written(
+    name, tmp_path
+):
+    settings = {"recipe": {"warmup": 3}}
+    new = partial(
+        Resumable,
+        *fresh(),
+        n_steps=9,
+        factor=lambda step: 1.0,
+        path=tmp_path / "run",
+        settings=settings,
+    )
+    run = new()
+    run.step = 4
+    run.notes["before"] = [0.5]
+    run.save()
+    run.notes[name] = 7
+    written = (tmp_path / "run").read_bytes()
+    with pytest.raises(ValueError, match=f"a note is called '{name}'"):
+        run.save()
+    assert (tmp_path / "run").read_bytes() == written
+    again = new()
+    assert (again.step, again.notes) == (4, {"before": [0.5]})

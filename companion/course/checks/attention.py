@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -42,13 +41,15 @@ def one_query() -> Exercise:
         scores = k @ q / scale(query, keys, values)
         return (weights(scores) @ v).tolist()
 
+    of_tensors = ways_of(by_tensors)
+
     def weights_scaled(query: list, keys: list, values: list) -> list:
         output = by_tensors(query, keys, values, scale=lambda *_: 1)
         return [x / len(query) ** 0.5 for x in output]
 
     mistakes = {
-        "inf/inf and 0/0 are NaN: take away the largest score before exp": partial(
-            by_tensors, weights=lambda scores: scores.exp() / scores.exp().sum()
+        "inf/inf and 0/0 are NaN: take away the largest score before exp": of_tensors(
+            weights=lambda scores: scores.exp() / scores.exp().sum()
         ),
         "the scores are to be divided by the root, not the weights": weights_scaled,
         "these are the weights: average the values": (
@@ -59,34 +60,33 @@ def one_query() -> Exercise:
         "the keys are averaged, not the values": (
             lambda query, keys, values: by_tensors(query, keys, keys)
         ),
-        "softmax is missing": partial(by_tensors, weights=identity),
-        "raise e to the scores before dividing": partial(
-            by_tensors, weights=lambda scores: scores / scores.sum()
+        "softmax is missing": of_tensors(weights=identity),
+        "raise e to the scores before dividing": of_tensors(
+            weights=lambda scores: scores / scores.sum()
         ),
-        "divide the terms by their sum": partial(
-            by_tensors, weights=lambda scores: (scores - scores.amax()).exp()
+        "divide the terms by their sum": of_tensors(
+            weights=lambda scores: (scores - scores.amax()).exp()
         ),
-        "no scale: divide the scores by the root of d": partial(
-            by_tensors, scale=lambda query, keys, values: 1
+        "no scale: divide the scores by the root of d": of_tensors(
+            scale=lambda query, keys, values: 1
         ),
-        "the scores are divided by d: take its root": partial(
-            by_tensors, scale=lambda query, keys, values: len(query)
+        "the scores are divided by d: take its root": of_tensors(
+            scale=lambda query, keys, values: len(query)
         ),
-        "d is not the number of keys": partial(
-            by_tensors, scale=lambda query, keys, values: len(keys) ** 0.5
+        "d is not the number of keys": of_tensors(
+            scale=lambda query, keys, values: len(keys) ** 0.5
         ),
-        "d is a query's length, not a value's": partial(
-            by_tensors, scale=lambda query, keys, values: len(values[0]) ** 0.5
+        "d is a query's length, not a value's": of_tensors(
+            scale=lambda query, keys, values: len(values[0]) ** 0.5
         ),
-        "cut off they become equal: take the max away": partial(
-            by_tensors, weights=lambda scores: scores.clamp(-60, 60).softmax(0)
+        "cut off they become equal: take the max away": of_tensors(
+            weights=lambda scores: scores.clamp(-60, 60).softmax(0)
         ),
-        "take the max away, don't divide by it": partial(
-            by_tensors, weights=lambda scores: (scores / scores.amax()).softmax(0)
+        "take the max away, don't divide by it": of_tensors(
+            weights=lambda scores: (scores / scores.amax()).softmax(0)
         ),
-        "every key counts, not the best alone": partial(
-            by_tensors,
-            weights=lambda scores: ((scores - scores.amax()) * 1e9).softmax(0),
+        "every key counts, not the best alone": of_tensors(
+            weights=lambda scores: ((scores - scores.amax()) * 1e9).softmax(0)
         ),
         # Slips that only plain Python has, where numbers overflow.
         "take away the largest score before exp, not 0": way(

@@ -1,7 +1,6 @@
 """Checks of chapter 04."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -241,6 +240,8 @@ def third_block() -> Exercise:
         """Another sum, `stream(x, y, forward)`, where y is what attention adds."""
         return stream(x, norms[0](attention(x)), lambda x: norms[1](feed_forward(x)))
 
+    summed = ways_of(another_sum)
+
     mistakes = {
         # The norms, or the sub-layers, are mixed up.
         "the two norms have changed places": (
@@ -259,16 +260,16 @@ def third_block() -> Exercise:
             )
         ),
         # The stream between the two is not what it should be.
-        "what attention adds is lost": partial(
-            another_sum, stream=lambda x, y, forward: x + forward(x + y)
+        "what attention adds is lost": summed(
+            stream=lambda x, y, forward: x + forward(x + y)
         ),
-        "the feed-forward layer must see what attention has added": partial(
-            another_sum, stream=lambda x, y, forward: x + y + forward(x)
+        "the feed-forward layer must see what attention has added": summed(
+            stream=lambda x, y, forward: x + y + forward(x)
         ),
         "the feed-forward layer must see the sum, not only what attention"
-        " gives": partial(another_sum, stream=lambda x, y, forward: x + y + forward(y)),
-        "the feed-forward layer must see what attention has added, added to x": partial(
-            another_sum, stream=lambda x, y, forward: x + forward(y)
+        " gives": summed(stream=lambda x, y, forward: x + y + forward(y)),
+        "the feed-forward layer must see what attention has added, added to x": summed(
+            stream=lambda x, y, forward: x + forward(y)
         ),
     }
 
@@ -341,6 +342,8 @@ def fold() -> Exercise:
     ) -> tuple[Tensor, Tensor]:
         return new_weight(gain, weight), new_offset(gain, bias, weight, offset)
 
+    way = ways_of(right)
+
     mistakes = {"the order is weight, offset": lambda *case: right(*case)[::-1]}
 
     # The new weight, the new offset or both are wrong.
@@ -393,9 +396,7 @@ def fold() -> Exercise:
                 words = weight_words or offset_words
             else:
                 words = f"{weight_words}; {offset_words}"
-            mistakes[words] = partial(
-                right, new_weight=new_weight, new_offset=new_offset
-            )
+            mistakes[words] = way(new_weight=new_weight, new_offset=new_offset)
 
     # An error in the case of (3, 8) alone.
     mistakes["right for square weights only"] = Raises(

@@ -319,8 +319,8 @@ def choice() -> Exercise:
         "it divides always: only where by_length says so": (
             lambda logs, by_length: right(logs, True)
         ),
-        "a mean divides by the number of tokens, not by one less": partial(
-            right, score=lambda x, by: sum(x) / (max(1, len(x) - 1) if by else 1)
+        "a mean divides by the number of tokens, not by one less": way(
+            score=lambda x, by: sum(x) / (max(1, len(x) - 1) if by else 1)
         ),
         "by_length is read the other way round": (
             lambda logs, by_length: right(logs, not by_length)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .differences import dtype_class, same_numbers
 from .mistakes import Mistake, message
-from .pull_requests import judged_beside
+from .pull_requests import failing, judged_beside, passing
 
 
 def grade(check: Callable, answer: Callable | None) -> None:
@@ -60,7 +60,5 @@ def tells_apart(
     """
     flagged = "it flags a version that is right"
     use = judged_beside((right[0],), flagged)
-    for version in right:
-        use(test, (version,), True, flagged)
-    for words, version in wrong.items():
-        use(test, (version,), False, words)
+    for case in [*passing(right, flagged), *failing(wrong)]:
+        use(test, *case)

@@ -139,28 +139,24 @@ def later_changes_nothing() -> Exercise:
     # With one layer a leak goes no further than its own place.
     one_layer = [faults.OneAhead, SecondPlaceLeaks, ThirdPlaceLeaks, LastPlaceLeaks]
     cases += [(small(faults.model_fault(model), 1),) for model in one_layer]
-    return Exercise(
-        right,
-        cases,
-        {
-            "it flags every machine: the changed token's own logits, and later ones,"
-            " may change: compare the places before it": all_places_compared,
-            "it passes every machine: change a token, and compare the logits before"
-            " it": nothing_changed,
-            "it says True of wrong machines, and False of right ones": wrong_way_round,
-            "it passes a machine whose places look one ahead, with one layer: compare"
-            " the place right before the changed token, too": one_place_left_out,
-            "it passes a machine whose first place sees the second: change every token"
-            " in turn, not the last alone": last_changed_alone,
-            "it compares the place before the changed token alone: the first place may"
-            " see the last": place_before_alone,
-            "it looks at the first place alone: the second may see the third": (
-                first_place_alone
-            ),
-        },
-        "it finds who looks ahead, and flags nobody else",
-        passes,
-    )
+    mistakes = {
+        "it flags every machine: the changed token's own logits, and later ones,"
+        " may change: compare the places before it": all_places_compared,
+        "it passes every machine: change a token, and compare the logits before"
+        " it": nothing_changed,
+        "it says True of wrong machines, and False of right ones": wrong_way_round,
+        "it passes a machine whose places look one ahead, with one layer: compare"
+        " the place right before the changed token, too": one_place_left_out,
+        "it passes a machine whose first place sees the second: change every token"
+        " in turn, not the last alone": last_changed_alone,
+        "it compares the place before the changed token alone: the first place may"
+        " see the last": place_before_alone,
+        "it looks at the first place alone: the second may see the third": (
+            first_place_alone
+        ),
+    }
+    praise = "it finds who looks ahead, and flags nobody else"
+    return Exercise(right, cases, mistakes, praise, passes)
 
 
 class OptimizerForgotten(Machine):
@@ -246,23 +242,19 @@ def goes_on() -> Exercise:
     wrong_machines = [faults.GeneratorForgotten, OptimizerForgotten, StepForgotten]
     wrong_machines += [WeightsIn16Bits, WeightsInFiveDigits]
     cases = [(small(machine, 1),) for machine in (Machine, *wrong_machines)]
-    return Exercise(
-        right,
-        cases,
-        {
-            "it passes every machine: save a run after some steps, resume it, and make"
-            " some steps more before you compare, to the bit": all_pass,
-            "it finds nothing but weights in fewer digits: save after some steps, and"
-            " make some steps more before you compare": compared_at_once,
-            "it passes a machine that saves its weights in 16 bits: compare to the bit,"
-            " by `torch.equal`": lambda machine: close(machine, 1e-2),
-            "it passes a machine that saves five digits of its weights: compare to the"
-            " bit, by `torch.equal`": lambda machine: close(machine, 1e-4),
-            "it flags right machines: both runs must make as many steps": more_steps,
-        },
-        "it finds what a checkpoint forgets",
-        passes,
-    )
+    mistakes = {
+        "it passes every machine: save a run after some steps, resume it, and make"
+        " some steps more before you compare, to the bit": all_pass,
+        "it finds nothing but weights in fewer digits: save after some steps, and"
+        " make some steps more before you compare": compared_at_once,
+        "it passes a machine that saves its weights in 16 bits: compare to the bit,"
+        " by `torch.equal`": lambda machine: close(machine, 1e-2),
+        "it passes a machine that saves five digits of its weights: compare to the"
+        " bit, by `torch.equal`": lambda machine: close(machine, 1e-4),
+        "it flags right machines: both runs must make as many steps": more_steps,
+    }
+    praise = "it finds what a checkpoint forgets"
+    return Exercise(right, cases, mistakes, praise, passes)
 
 
 def cabinet(answer: Callable) -> None:

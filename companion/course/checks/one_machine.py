@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from numbers import Real
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,28 +15,53 @@ from .watch import Watch
 from .words import describe, number
 
 
+class Sizes(NamedTuple):
+    """A block's sizes, and the t tokens that go through it."""
+
+    t: int
+    d_model: int
+    n_heads: int
+    n_kv_heads: int
+    d_hidden: int
+
+
 @check
 def block_operations() -> Exercise:
     """`answer(t, d_model, n_heads, n_kv_heads, d_hidden)`: operations, forward."""
 
-    # A size is one letter here: n_heads is h, n_kv_heads is n, and d_hidden is f.
+    def own_keys(s: Sizes) -> float:
+        """Of the projections to keys and values, which have n_kv_heads heads."""
+        return 4 * s.t * s.d_model**2 * s.n_kv_heads / s.n_heads
+
+    def all_scores(s: Sizes) -> float:
+        """Of scores and mixing, over the whole square."""
+        return 4 * s.t**2 * s.d_model
 
     def right(
         t: int,
-        d: int,
-        h: int,
-        n: int,
-        f: int,
-        keys_and_values: Callable = lambda t, d, h, n: 4 * t * d**2 * n / h,
-        scores: Callable = lambda t, d, h, n: 4 * t**2 * d,
+        d_model: int,
+        n_heads: int,
+        n_kv_heads: int,
+        d_hidden: int,
+        keys_and_values: Callable = own_keys,
+        scores: Callable = all_scores,
         n_matrices: int = 3,
     ) -> float:
-        queries_and_output = 4 * t * d**2
-        feed_forward = n_matrices * 2 * t * d * f
-        attention = keys_and_values(t, d, h, n) + scores(t, d, h, n)
+        s = Sizes(t, d_model, n_heads, n_kv_heads, d_hidden)
+        queries_and_output = 4 * t * d_model**2
+        feed_forward = n_matrices * 2 * t * d_model * d_hidden
+        attention = keys_and_values(s) + scores(s)
         return queries_and_output + attention + feed_forward
 
     way = ways_of(right)
+
+    def of_other(sizes: Callable[[Sizes], Sizes]) -> Callable:
+        """Returns what counts right, but for other sizes."""
+        return lambda *given: right(*sizes(Sizes(*given)))
+
+    def without_output(*sizes: int) -> float:
+        s = Sizes(*sizes)
+        return right(*s) - 2 * s.t * s.d_model**2
 
     def by_terms(
         answer: Callable,
@@ -46,15 +72,16 @@ def block_operations() -> Exercise:
         d_hidden: int,
     ) -> dict[str, float]:
         """How often the answer holds each term, found by changing the sizes."""
-        sizes = [
-            (t, d_model, n_heads, n_kv_heads, d_hidden),
-            (2 * t, d_model, n_heads, n_kv_heads, d_hidden),
-            (t, 2 * d_model, n_heads, n_kv_heads, d_hidden),
-            (t, d_model, n_heads, n_heads, d_hidden),
-            (t, d_model, n_heads, 1, d_hidden),
-            (t, d_model, n_heads, n_kv_heads, 2 * d_hidden),
+        given = Sizes(t, d_model, n_heads, n_kv_heads, d_hidden)
+        tried = [
+            given,
+            given._replace(t=2 * t),
+            given._replace(d_model=2 * d_model),
+            given._replace(n_kv_heads=n_heads),
+            given._replace(n_kv_heads=1),
+            given._replace(d_hidden=2 * d_hidden),
         ]
-        results = [answer(*size) for size in sizes]
+        results = [answer(*sizes) for sizes in tried]
         for result in results:
             is_single = isinstance(result, Tensor) and result.numel() == 1
             is_number = is_single or isinstance(result, Real)
@@ -64,16 +91,16 @@ def block_operations() -> Exercise:
 
         # Solve for the terms' factors: a row for each choice of sizes.
         rows = []
-        for length, d, h, n, f in sizes:
-            rows.append(length * d * torch.tensor([d, d * n / h, length, f]))
+        for s in tried:
+            d_keys = s.d_model * s.n_kv_heads / s.n_heads
+            widths = torch.tensor([s.d_model, d_keys, s.t, s.d_hidden])
+            rows.append(s.t * s.d_model * widths)
         terms = torch.stack(rows).double()
         factors = torch.linalg.lstsq(terms / terms[0], sums).solution / terms[0]
         # By default to 1e-5, in float64; a term that is missing is more.
         if not torch.allclose(terms @ factors, sums):
-            operations = right(t, d_model, n_heads, n_kv_heads, d_hidden)
-            raise Mistake(
-                f"it gives {number(float(results[0]))}, wanted {describe(operations)}"
-            )
+            wanted = describe(right(*given))
+            raise Mistake(f"it gives {number(float(results[0]))}, wanted {wanted}")
         names = (
             "t d_model²",
             "t d_model² n_kv_heads / n_heads",
@@ -83,7 +110,11 @@ def block_operations() -> Exercise:
         rounded = (factors.round(decimals=6) + 0).tolist()  # and -0 is 0
         return dict(zip(names, rounded, strict=True))
 
-    cases = [(4, 8, 4, 2, 24), (7, 12, 6, 2, 30), (100, 96, 12, 4, 256)]
+    cases = [
+        Sizes(t=4, d_model=8, n_heads=4, n_kv_heads=2, d_hidden=24),
+        Sizes(t=7, d_model=12, n_heads=6, n_kv_heads=2, d_hidden=30),
+        Sizes(t=100, d_model=96, n_heads=12, n_kv_heads=4, d_hidden=256),
+    ]
     mistakes = {
         "multiplications alone: each comes with an addition": (
             lambda *sizes: right(*sizes) / 2
@@ -93,43 +124,45 @@ def block_operations() -> Exercise:
         ),
         "two matrices of feed-forward: a gated one has three": way(n_matrices=2),
         "the hidden layer has d_hidden features, not 4 d_model": (
-            lambda t, d, h, n, f: right(t, d, h, n, 4 * d)
+            of_other(lambda s: s._replace(d_hidden=4 * s.d_model))
         ),
         "half of the scores and mixing: two products, and a mask saves nothing": (
-            way(scores=lambda t, d, h, n: 2 * t**2 * d)
+            way(scores=lambda s: 2 * s.t**2 * s.d_model)
         ),
         "the masked half is skipped: here the whole square counts": way(
-            scores=lambda t, d, h, n: 2 * t * (t + 1) * d
+            scores=lambda s: 2 * s.t * (s.t + 1) * s.d_model
         ),
         "scores and mixing n_heads times: a head has only d_model / n_heads features": (
-            way(scores=lambda t, d, h, n: 4 * t**2 * d * h)
+            way(scores=lambda s: 4 * s.t**2 * s.d_model * s.n_heads)
         ),
         "scores and mixing of one head: there are n_heads, with d_model features": (
-            way(scores=lambda t, d, h, n: 4 * t**2 * d / h)
+            way(scores=lambda s: 4 * s.t**2 * s.d_model / s.n_heads)
         ),
         "keys have n_kv_heads heads, each with d_model / n_heads features, not one": (
-            way(keys_and_values=lambda t, d, h, n: 4 * t * d * n)
+            way(keys_and_values=lambda s: 4 * s.t * s.d_model * s.n_kv_heads)
         ),
         "fewer key heads save no scores: every query still meets every key": way(
-            scores=lambda t, d, h, n: 4 * t**2 * d * n / h
+            scores=lambda s: 4 * s.t**2 * s.d_model * s.n_kv_heads / s.n_heads
         ),
-        "the output projection is missing": (
-            lambda t, d, h, n, f: right(t, d, h, n, f) - 2 * t * d**2
-        ),
+        "the output projection is missing": without_output,
         "only the keys are shared: the values are, too": way(
-            keys_and_values=lambda t, d, h, n: 2 * t * d**2 * (n / h + 1)
+            keys_and_values=lambda s: (
+                2 * s.t * s.d_model**2 * (s.n_kv_heads / s.n_heads + 1)
+            )
         ),
         "keys and values are as wide as queries here": (
-            lambda t, d, h, n, f: right(t, d, h, h, f)
+            of_other(lambda s: s._replace(n_kv_heads=s.n_heads))
         ),
         "the share is upside down: keys have n_kv_heads / n_heads of the width": (
-            lambda t, d, h, n, f: right(t, d, n, h, f)
+            of_other(lambda s: s._replace(n_heads=s.n_kv_heads, n_kv_heads=s.n_heads))
         ),
         "d_model is divided by n_kv_heads: a head has d_model / n_heads features": (
-            way(keys_and_values=lambda t, d, h, n: 4 * t * d * d / n)
+            way(keys_and_values=lambda s: 4 * s.t * s.d_model**2 / s.n_kv_heads)
         ),
         "n_kv_heads // n_heads is 0: keys cost nothing here": way(
-            keys_and_values=lambda t, d, h, n: 4 * t * d**2 * (n // h)
+            keys_and_values=lambda s: (
+                4 * s.t * s.d_model**2 * (s.n_kv_heads // s.n_heads)
+            )
         ),
     }
     praise = "projections, scores and mixing, a gated layer"

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -209,6 +208,8 @@ def buckets() -> Exercise:
         bucket = torch.where(away < exact, away, exact + far.long())
         return bucket + n_buckets // 2 * (distance < 0)
 
+    rounded = ways_of(by_logarithm)
+
     mistakes = {
         # The wide buckets begin elsewhere.
         "a fence post: 8 steps lead from 8 to 128, the last bucket begins after 7": (
@@ -247,14 +248,12 @@ def buckets() -> Exercise:
         "half of the buckets are for the keys after the query": relative_buckets,
         "right for 32 buckets and 128 only": lambda d, *sizes: right(d, 32, 128),
         # By the logarithm.
-        "round down, not to the nearest": partial(
-            by_logarithm, whole=lambda far, n: far.round().clamp(max=n - 1)
+        "round down, not to the nearest": rounded(
+            whole=lambda far, n: far.round().clamp(max=n - 1)
         ),
-        "round down, not up": partial(
-            by_logarithm, whole=lambda far, n: far.ceil().clamp(max=n - 1)
-        ),
-        "the last bucket of each half has no end": partial(
-            by_logarithm, whole=lambda far, n: far.floor()
+        "round down, not up": rounded(whole=lambda far, n: far.ceil().clamp(max=n - 1)),
+        "the last bucket of each half has no end": rounded(
+            whole=lambda far, n: far.floor()
         ),
     }
 

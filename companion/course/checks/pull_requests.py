@@ -1,7 +1,8 @@
 """Checks of chapter 16's pull requests: a test is held against versions of a function.
 
 Some are right, written in several ways, and some have a fault, at times one that shows
-only at some sizes. Nobody is shown them.
+only at some sizes. Nobody is shown them, but for the chapter's own fault (`shown`),
+which is tried first.
 """
 
 import math
@@ -28,7 +29,7 @@ from ..cabinet.pull_requests import (
     sink_in_softmax,
     texts_apart,
 )
-from .compare import Exercise, check
+from .compare import Exercise, check, draw, ways_of
 from .effects import attributes_kept
 from .judge import NoVerdict, TooSlow, shuffled, time_limit, verdict_of
 from .mistakes import Mistake
@@ -104,7 +105,33 @@ def judged_beside(a_right_one: Versions, flagged: str) -> Callable:
             raise Mistake(words)
         return True
 
+    load_way_back()
     return use
+
+
+@torch.enable_grad()
+def load_way_back() -> None:
+    """Goes back once: the first time loads parts of PyTorch for seconds.
+
+    No test pays for that, and none is stopped in the middle of it.
+    """
+    x = torch.ones(1, requires_grad=True)
+    grad(2 * x, x, torch.ones(1))
+
+
+def passing(versions: list[Callable | Versions], flagged: str) -> list[tuple]:
+    """Returns the cases of versions that a test must pass; `flagged` if it doesn't."""
+    return [(as_versions(version), True, flagged) for version in versions]
+
+
+def failing(faults: dict[str, Callable | Versions]) -> list[tuple]:
+    """Returns the cases of versions that a test must not pass, by words if it does."""
+    return [(as_versions(version), False, words) for words, version in faults.items()]
+
+
+def as_versions(version: Callable | Versions) -> Versions:
+    """Returns what a test is given, where that may be one version."""
+    return version if isinstance(version, tuple) else (version,)
 
 
 def drawn(*shape: int) -> Tensor:
@@ -229,6 +256,8 @@ def sinks() -> Exercise:
             for size in sizes
         )
 
+    way = ways_of(right)
+
     def some_gradient(attend: Callable) -> bool:
         _, *gradients = parts(attend, (5, 16, 4), everything)
         return all(bool(x.any()) for x in gradients)
@@ -238,102 +267,68 @@ def sinks() -> Exercise:
     )
     keys_alone = partial(rescaled, log_sum=lambda q, k: log_sum_exp(q.detach(), k))
     queries_alone = partial(rescaled, log_sum=lambda q, k: log_sum_exp(q, k.detach()))
-    cases = [
-        (sink_in_softmax, True, FLAGS_A_REWRITING),
-        (
-            sink_after_fused,
-            False,
-            "it passes the second version, whose output is right: in the way back"
-            " nothing comes through the log-sum-exp",
+
+    shown = {
+        "it passes the second version, whose output is right: in the way back"
+        " nothing comes through the log-sum-exp": sink_after_fused
+    }
+    passes = [sink_in_softmax, rescaled, row_by_row]
+    faults = {
+        "it passes attention without a sink": without_sink,
+        "it passes a version whose log-sum-exp has three digits: your tolerance"
+        " hides that, or what is compared doesn't depend on it": in_16_bits,
+        "it passes a version in which only keys learn through the log-sum-exp:"
+        " compare the gradients of the queries, too": keys_alone,
+        "it passes a version in which only queries learn through the log-sum-exp:"
+        " compare the gradients of the keys, too": queries_alone,
+        "it passes a version whose sink never learns: compare its gradient, too": (
+            lambda q, k, v, sink: rescaled(q, k, v, sink.detach())
         ),
-        (rescaled, True, FLAGS_A_REWRITING),
-        (row_by_row, True, FLAGS_A_REWRITING),
-        (without_sink, False, "it passes attention without a sink"),
-        (
-            in_16_bits,
-            False,
-            "it passes a version whose log-sum-exp has three digits: your tolerance"
-            " hides that, or what is compared doesn't depend on it",
+        "it passes a version that is right for one query, and wrong for more": (
+            detached_from(2, 1)
         ),
-        (
-            keys_alone,
-            False,
-            "it passes a version in which only keys learn through the log-sum-exp:"
-            " compare the gradients of the queries, too",
+        "it passes a version that is right up to 8 keys, and wrong from 9 on": (
+            detached_from(1, 9)
         ),
-        (
-            queries_alone,
-            False,
-            "it passes a version in which only queries learn through the log-sum-exp:"
-            " compare the gradients of the keys, too",
+        "it passes a version that divides by the whole part of √d, which is √d"
+        " where d is 1, 4 or 16: try another d": of_whole_roots,
+        "it passes a version whose values never learn: compare their gradients,"
+        " too": lambda q, k, v, sink: rescaled(q, k, v.detach() + 0 * v, sink),
+        "it passes a version whose gradients are right, and whose output is 0.01"
+        " too large: compare the output, too": lambda q, k, v, sink: (
+            rescaled(q, k, v, sink) + 0.01
         ),
-        (
-            lambda q, k, v, sink: rescaled(q, k, v, sink.detach()),
-            False,
-            "it passes a version whose sink never learns: compare its gradient, too",
+    }
+    cases = [*failing(shown), *passing(passes, FLAGS_A_REWRITING), *failing(faults)]
+    mistakes = {
+        "it passes every version, also one without a sink: compare something, and"
+        " return what you find": lambda attend: True,
+        "it flags every version, also the first: one of the two is right": (
+            lambda attend: False
         ),
-        (
-            detached_from(2, 1),
-            False,
-            "it passes a version that is right for one query, and wrong for more",
+        "it looks at the output, which is right where the gradient is wrong:"
+        " compare what `backward` leaves": way(of=[0]),
+        "it looks at the gradients of values and sink, which take another way:"
+        " compare those of queries and keys": way(of=[0, 3, 4]),
+        "it asks only whether there is a gradient: one that is there may be wrong,"
+        " so compare its numbers": some_gradient,
+        "it tries one query and one key alone: try other sizes, up to 16": (
+            way(sizes=((1, 1, 1),))
         ),
-        (
-            detached_from(1, 9),
-            False,
-            "it passes a version that is right up to 8 keys, and wrong from 9 on",
+        "it tries no d but squares, whose roots are whole: try another": (
+            way(sizes=squares)
         ),
-        (
-            of_whole_roots,
-            False,
-            "it passes a version that divides by the whole part of √d, which is √d"
-            " where d is 1, 4 or 16: try another d",
-        ),
-        (
-            lambda q, k, v, sink: rescaled(q, k, v.detach() + 0 * v, sink),
-            False,
-            "it passes a version whose values never learn: compare their gradients,"
-            " too",
-        ),
-        (
-            lambda q, k, v, sink: rescaled(q, k, v, sink) + 0.01,
-            False,
-            "it passes a version whose gradients are right, and whose output is 0.01"
-            " too large: compare the output, too",
-        ),
-    ]
-    return Exercise(
-        right,
-        [((version,), is_right, words) for version, is_right, words in cases],
-        {
-            "it passes every version, also one without a sink: compare something, and"
-            " return what you find": lambda attend: True,
-            "it flags every version, also the first: one of the two is right": (
-                lambda attend: False
-            ),
-            "it looks at the output, which is right where the gradient is wrong:"
-            " compare what `backward` leaves": partial(right, of=[0]),
-            "it looks at the gradients of values and sink, which take another way:"
-            " compare those of queries and keys": partial(right, of=[0, 3, 4]),
-            "it asks only whether there is a gradient: one that is there may be wrong,"
-            " so compare its numbers": some_gradient,
-            "it tries one query and one key alone: try other sizes, up to 16": partial(
-                right, sizes=((1, 1, 1),)
-            ),
-            "it tries no d but squares, whose roots are whole: try another": partial(
-                right, sizes=squares
-            ),
-            "it flags right versions, which round in another way: allow for it, by"
-            " `torch.allclose`": partial(right, tolerance=0.0),
-            "its tolerance hides a log-sum-exp of three digits: work in double"
-            " precision, where rounding is far smaller than any fault": partial(
-                right, tolerance=2e-2
-            ),
-        },
+        "it flags right versions, which round in another way: allow for it, by"
+        " `torch.allclose`": way(tolerance=0.0),
+        "its tolerance hides a log-sum-exp of three digits: work in double"
+        " precision, where rounding is far smaller than any fault": way(tolerance=2e-2),
+    }
+    praise = (
         "your test decides. The second version is a new fault: queries and keys learn"
-        " nothing through the log-sum-exp",
-        judged_beside((sink_in_softmax,), FLAGS_A_REWRITING),
-        is_hidden=True,
+        " nothing through the log-sum-exp"
     )
+    use = judged_beside((sink_in_softmax,), FLAGS_A_REWRITING)
+    return Exercise(right, cases, mistakes, praise, use, is_hidden=True)
 
 
 # The same share, written twice.
@@ -369,12 +364,12 @@ def same_share() -> Exercise:
     """
 
     def parts(
-        version: Callable, shape: tuple[int, int], width: float, backward: bool
+        version: Callable, shape: tuple[int, int], backward: bool
     ) -> list[Tensor]:
         torch.manual_seed(0)
         n_heads, n_rows = shape
         inputs = [drawn(n_heads, n_rows), drawn(n_heads)]
-        log_sums, sinks = (width * x for x in inputs)
+        log_sums, sinks = (20 * x for x in inputs)  # far apart, as they may be
         result = version(log_sums, sinks)
         if not backward:
             return [result]
@@ -385,119 +380,92 @@ def same_share() -> Exercise:
         one: Callable,
         other: Callable,
         shapes: tuple = ((1, 1), (3, 40)),
-        width: float = 20.0,
         backward: bool = True,
         rtol: float = 1e-9,
         atol: float = 1e-12,
     ) -> bool:
         for shape in shapes:
-            ours = parts(one, shape, width, backward)
-            theirs = parts(other, shape, width, backward)
+            ours = parts(one, shape, backward)
+            theirs = parts(other, shape, backward)
             pairs = zip(ours, theirs, strict=True)
             if not all(torch.allclose(*pair, rtol=rtol, atol=atol) for pair in pairs):
                 return False
         return True
 
-    def equal(one: Callable, other: Callable) -> bool:
-        return right(one, other, rtol=0.0, atol=0.0)
+    way = ways_of(right)
 
     right_words = (
         "it says that two right versions differ: they round in another way, so allow"
         " for it"
     )
-    cases = [
-        (by_sigmoid, by_renormalizing, True, right_words),
-        (by_renormalizing, by_softmax, True, right_words),
-        (by_exponential, by_sigmoid, True, right_words),
-        (
+    passes = [
+        (by_sigmoid, by_renormalizing),
+        (by_renormalizing, by_softmax),
+        (by_exponential, by_sigmoid),
+    ]
+    faults = {
+        "it calls a version the same that knows no sink": (
             by_sigmoid,
             lambda log_sums, sinks: by_renormalizing(log_sums, 0 * sinks),
-            False,
-            "it calls a version the same that knows no sink",
         ),
-        (
+        "it calls a version the same whose log-sum-exps get no gradient: compare"
+        " gradients, too": (
             lambda log_sums, sinks: by_sigmoid(log_sums.detach(), sinks),
             by_renormalizing,
-            False,
-            "it calls a version the same whose log-sum-exps get no gradient: compare"
-            " gradients, too",
         ),
-        (
+        "it calls a version the same that takes the first head's sink for all: try"
+        " several heads": (
             by_sigmoid,
             lambda log_sums, sinks: by_renormalizing(log_sums, sinks[:1]),
-            False,
-            "it calls a version the same that takes the first head's sink for all: try"
-            " several heads",
         ),
-        (
+        "it calls a version the same whose sinks have three digits: your tolerance"
+        " hides it": (
             lambda log_sums, sinks: by_sigmoid(log_sums, sinks.bfloat16().to(sinks)),
             by_renormalizing,
-            False,
-            "it calls a version the same whose sinks have three digits: your tolerance"
-            " hides it",
         ),
-        (
+        "it calls a version the same that lets no share fall below e**-20: try"
+        " sinks that are 30 larger, and compare small shares by their ratio": (
             by_sigmoid,
             floored,
-            False,
-            "it calls a version the same that lets no share fall below e**-20: try"
-            " sinks that are 30 larger, and compare small shares by their ratio",
         ),
-        (
+        "it calls a version the same that lets no share fall below e**-23, which is"
+        " 1e-10: compare small shares by their ratio, and leave less room at 0": (
             by_sigmoid,
             partial(floored, least=-23),
-            False,
-            "it calls a version the same that lets no share fall below e**-23, which is"
-            " 1e-10: compare small shares by their ratio, and leave less room at 0",
         ),
-        (
-            by_sigmoid,
-            capped,
-            False,
-            "it calls a version the same in which no sink's share falls below e**-8:"
-            " try sinks that are 30 smaller, too",
-        ),
-        (
-            by_sigmoid,
-            of_first_row,
-            False,
-            "it calls a version the same that gives all rows of a head the share of the"
-            " first: try several rows",
-        ),
-        (
+        "it calls a version the same in which no sink's share falls below e**-8:"
+        " try sinks that are 30 smaller, too": (by_sigmoid, capped),
+        "it calls a version the same that gives all rows of a head the share of the"
+        " first: try several rows": (by_sigmoid, of_first_row),
+        "it calls a version the same whose sinks get no gradient: compare theirs,"
+        " too": (
             lambda log_sums, sinks: by_sigmoid(log_sums, sinks.detach() + 0 * sinks),
             by_renormalizing,
-            False,
-            "it calls a version the same whose sinks get no gradient: compare theirs,"
-            " too",
         ),
-    ]
-    return Exercise(
-        right,
-        [((one, other), is_right, words) for one, other, is_right, words in cases],
-        {
-            "it calls all the same, also a version without a sink: compare something,"
-            " and return what you find": lambda one, other: True,
-            "it calls all different, also the two above: on paper, divide the one by"
-            " the other": lambda one, other: False,
-            "it compares to the bit: two right versions may round in another way": (
-                equal
-            ),
-            "it looks at the shares alone: versions with other gradients are other"
-            " functions to a model that learns": partial(right, backward=False),
-            "it tries one head alone: try several": partial(
-                right, shapes=((1, 1), (1, 40))
-            ),
-            "its tolerance hides sinks of three digits, and a share that can't fall"
-            " below e**-20: work in double precision, and choose between rounding and"
-            " fault": partial(right, rtol=0.1, atol=0.2),
-        },
+    }
+    cases = [*passing(passes, right_words), *failing(faults)]
+    mistakes = {
+        "it calls all the same, also a version without a sink: compare something,"
+        " and return what you find": lambda one, other: True,
+        "it calls all different, also the two above: on paper, divide the one by"
+        " the other": lambda one, other: False,
+        "it compares to the bit: two right versions may round in another way": (
+            way(rtol=0.0, atol=0.0)
+        ),
+        "it looks at the shares alone: versions with other gradients are other"
+        " functions to a model that learns": way(backward=False),
+        "it tries one head alone: try several": way(shapes=((1, 1), (1, 40))),
+        "its tolerance hides sinks of three digits, and a share that can't fall"
+        " below e**-20: work in double precision, and choose between rounding and"
+        " fault": way(rtol=0.1, atol=0.2),
+    }
+    praise = (
         "your test decides. The formula is a fix of nothing: both are the same"
         " function. The clamp that the real one adds makes it another: below e**-20 no"
-        " share falls, and none has a gradient",
-        judged_beside((by_sigmoid, by_sigmoid), right_words),
-        is_hidden=True,
+        " share falls, and none has a gradient"
     )
+    use = judged_beside((by_sigmoid, by_sigmoid), right_words)
+    return Exercise(right, cases, mistakes, praise, use, is_hidden=True)
 
 
 # One expert for each token.
@@ -560,19 +528,17 @@ def router() -> Exercise:
     Tokens x (t c), router (e c), experts (e c d), k.
     """
 
-    def made(x: Tensor) -> list[Tensor]:
-        n_experts = 4
-        c = x.shape[-1]
+    def router_and_experts() -> tuple[Tensor, Tensor]:
+        """Those of four experts, drawn one after the other."""
         generator = torch.Generator().manual_seed(1)
-        return [
-            torch.randn(s, generator=generator).to(x)
-            for s in ((n_experts, c), (n_experts, c, 3))
-        ]
+        weights = torch.randn(4, 6, generator=generator)
+        experts = torch.randn(4, 6, 3, generator=generator)
+        return weights, experts
 
-    def reached(version: Callable, k: int, n_tokens: int = 12) -> Tensor:
+    def reached(version: Callable, k: int) -> Tensor:
         """The largest gradient of the router, for a loss of the outputs' size."""
-        x = torch.randn(n_tokens, 6, generator=torch.Generator().manual_seed(0))
-        weights, experts = made(x)
+        x = draw(12, 6)
+        weights, experts = router_and_experts()
         weights.requires_grad_()
         result = version(x, weights, experts, k)
         (gradient,) = gradients_of(result, [weights], result.detach())
@@ -582,10 +548,12 @@ def router() -> Exercise:
     def right(mix: Callable, ks: tuple = (1, 2, 3), threshold: float = 1e-3) -> bool:
         return all(bool(reached(mix, k) > threshold) for k in ks)
 
+    way = ways_of(right)
+
     def balanced(mix: Callable) -> bool:
         """Whether every expert works: each adds something to some token."""
-        x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
-        weights, experts = made(x)
+        x = draw(40, 6)
+        weights, experts = router_and_experts()
         whole = mix(x, weights, experts, 1)
         used = []
         for i in range(len(experts)):
@@ -595,8 +563,8 @@ def router() -> Exercise:
         return all(used)
 
     def as_the_second(mix: Callable) -> bool:
-        x = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
-        weights, experts = made(x)
+        x = draw(12, 6)
+        weights, experts = router_and_experts()
         for k in (1, 2, 3):
             expected = divided_from_two_on(x, weights, experts, k)
             if not torch.allclose(mix(x, weights, experts, k), expected, atol=1e-4):
@@ -607,75 +575,52 @@ def router() -> Exercise:
         "it flags a version whose router learns: ask whether the loss reaches the"
         " router, and not how the weights are made"
     )
-    cases = [
-        (
-            always_divided,
-            False,
-            "it passes the first version: with k = 1 it divides a share by itself, and"
-            " a weight that is always 1 teaches nothing",
+    shown = {
+        "it passes the first version: with k = 1 it divides a share by itself, and"
+        " a weight that is always 1 teaches nothing": always_divided
+    }
+    passes = [divided_from_two_on, one_hot_weights, never_divided]
+    faults = {
+        "it passes a version in which the weight of a single expert is 1, whatever"
+        " the router says: try k = 1": one_for_one,
+        "it passes a version whose router gets no gradient": no_gradient,
+        "it passes a version that never asks the router": one_for_all,
+        "it passes a version that gives two or more experts equal weights, so that"
+        " its router learns with one alone: try each k": equal_from_two_on,
+        "it passes a version whose router learns nothing where k is 3, and only"
+        " there: try each k": equal_of(3),
+        "it passes a version whose router learns nothing where k is 2, and only"
+        " there: try each k": equal_of(2),
+    }
+    cases = [*failing(shown), *passing(passes, right_words), *failing(faults)]
+    mistakes = {
+        "it passes every version, also one that never asks the router: compare"
+        " something, and return what you find": lambda mix: True,
+        "it flags every version: with k of 2 both are right. A router's gradient"
+        " always sums to 0, so take the largest of its numbers, or its length": (
+            lambda mix: False
         ),
-        (divided_from_two_on, True, right_words),
-        (one_hot_weights, True, right_words),
-        (never_divided, True, right_words),
-        (
-            one_for_one,
-            False,
-            "it passes a version in which the weight of a single expert is 1, whatever"
-            " the router says: try k = 1",
+        "it looks at who works, and loads are balanced best where nobody has"
+        " taught the router: look at its gradient": balanced,
+        "it calls a gradient of 1e-7 a gradient, which is what rounding has left:"
+        " compare it with the size of one that is right": way(threshold=0.0),
+        "it tries k = 2 or more alone: a share is divided by itself where k is 1": (
+            way(ks=(2, 3))
         ),
-        (no_gradient, False, "it passes a version whose router gets no gradient"),
-        (one_for_all, False, "it passes a version that never asks the router"),
-        (
-            equal_from_two_on,
-            False,
-            "it passes a version that gives two or more experts equal weights, so that"
-            " its router learns with one alone: try each k",
-        ),
-        (
-            equal_of(3),
-            False,
-            "it passes a version whose router learns nothing where k is 3, and only"
-            " there: try each k",
-        ),
-        (
-            equal_of(2),
-            False,
-            "it passes a version whose router learns nothing where k is 2, and only"
-            " there: try each k",
-        ),
-    ]
-    return Exercise(
-        right,
-        [((version,), is_right, words) for version, is_right, words in cases],
-        {
-            "it passes every version, also one that never asks the router: compare"
-            " something, and return what you find": lambda mix: True,
-            "it flags every version: with k of 2 both are right. A router's gradient"
-            " always sums to 0, so take the largest of its numbers, or its length": (
-                lambda mix: False
-            ),
-            "it looks at who works, and loads are balanced best where nobody has"
-            " taught the router: look at its gradient": balanced,
-            "it calls a gradient of 1e-7 a gradient, which is what rounding has left:"
-            " compare it with the size of one that is right": partial(
-                right, threshold=0.0
-            ),
-            "it tries k = 2 or more alone: a share is divided by itself where k is 1": (
-                partial(right, ks=(2, 3))
-            ),
-            "it tries k = 2 alone: a share is divided by itself where k is 1, and 3 is"
-            " another case": partial(right, ks=(2,)),
-            "it tries k = 1 alone: try larger ones, too": partial(right, ks=(1,)),
-            "it tries k = 1 and 2, and never 3": partial(right, ks=(1, 2)),
-            "it tries k = 1 and 3, and never 2": partial(right, ks=(1, 3)),
-            "it wants the second version's output: one that never divides is another"
-            " function, and its router learns": as_the_second,
-        },
+        "it tries k = 2 alone: a share is divided by itself where k is 1, and 3 is"
+        " another case": way(ks=(2,)),
+        "it tries k = 1 alone: try larger ones, too": way(ks=(1,)),
+        "it tries k = 1 and 2, and never 3": way(ks=(1, 2)),
+        "it tries k = 1 and 3, and never 2": way(ks=(1, 3)),
+        "it wants the second version's output: one that never divides is another"
+        " function, and its router learns": as_the_second,
+    }
+    praise = (
         "your test decides. The pull request is a fix: before it, the loss never"
-        " reached the router",
-        judged_beside((divided_from_two_on,), right_words),
-        is_hidden=True,
+        " reached the router"
     )
+    use = judged_beside((divided_from_two_on,), right_words)
+    return Exercise(right, cases, mistakes, praise, use, is_hidden=True)
 
 
 # Several texts in one row.
@@ -813,6 +758,8 @@ def packed() -> Exercise:
                 return False
         return True
 
+    way = ways_of(right)
+
     def apart(read: Callable) -> bool:
         """Whether other texts' tokens change nothing in a text."""
         for lengths in several:
@@ -838,102 +785,69 @@ def packed() -> Exercise:
         "it flags a version that reads each text as if it were alone: with rotary"
         " positions they may go on or begin anew, and rounding differs a little"
     )
-    cases = [
-        (
-            positions_reset,
-            False,
-            "it passes the first version, in which a text sees those before it, from"
-            " other distances",
+    shown = {
+        "it passes the first version, in which a text sees those before it, from"
+        " other distances": positions_reset
+    }
+    passes = [texts_apart, each_by_itself, apart_and_reset]
+    faults = {
+        "it passes a version that takes all for one text": one_text,
+        "it passes a version in which texts see later ones": all_see_all,
+        "it passes a version whose third text sees the first: pack more than two": (
+            every_other
         ),
-        (texts_apart, True, right_words),
-        (each_by_itself, True, right_words),
-        (apart_and_reset, True, right_words),
-        (one_text, False, "it passes a version that takes all for one text"),
-        (all_see_all, False, "it passes a version in which texts see later ones"),
-        (
-            every_other,
-            False,
-            "it passes a version whose third text sees the first: pack more than two",
+        "it passes a version for texts of one length: pack unequal ones": (
+            of_equal_lengths
         ),
-        (
-            of_equal_lengths,
-            False,
-            "it passes a version for texts of one length: pack unequal ones",
+        "it passes a version in which a text's first token sees the text before it:"
+        " compare all places": first_looks_back,
+        "it passes a version in which a text's last token sees the next text:"
+        " compare all places of all texts": last_looks_ahead,
+        "it passes a version in which the last text alone is apart: pack three or"
+        " more, and compare all of them": last_apart,
+        "it passes a version that takes 10 off the scores of other texts: a ten"
+        " thousandth of them comes through, and your tolerance hides it": ten_off,
+        "it passes a version in which no text sees another, and each but the first"
+        " begins at a wrong position: compare with the text alone": reset_late,
+    }
+    cases = [*failing(shown), *passing(passes, right_words), *failing(faults)]
+    mistakes = {
+        "it passes every version, also one that takes all for one text: compare"
+        " something, and return what you find": lambda read: True,
+        "it flags every version, also one that reads the texts one by one": (
+            lambda read: False
         ),
-        (
-            first_looks_back,
-            False,
-            "it passes a version in which a text's first token sees the text before it:"
-            " compare all places",
+        "it looks at the first text, which nobody disturbs: compare the others": (
+            way(many=([3, 5],), compared=lambda x, lengths: x[: lengths[0]])
         ),
-        (
-            last_looks_ahead,
-            False,
-            "it passes a version in which a text's last token sees the next text:"
-            " compare all places of all texts",
+        "it asks only whether texts see each other: a text must also be read as it"
+        " is alone, with its own distances": apart,
+        "it packs two texts alone: a third may see the first": (
+            way(many=([3, 5], [5, 3]))
         ),
-        (
-            last_apart,
-            False,
-            "it passes a version in which the last text alone is apart: pack three or"
-            " more, and compare all of them",
+        "it looks at the last text alone: compare the others, too": (
+            way(compared=last_text)
         ),
-        (
-            ten_off,
-            False,
-            "it passes a version that takes 10 off the scores of other texts: a ten"
-            " thousandth of them comes through, and your tolerance hides it",
+        "it looks at the last text alone, and at texts of one length": (
+            way(many=([4, 4], [3, 3, 3]), compared=last_text)
         ),
-        (
-            reset_late,
-            False,
-            "it passes a version in which no text sees another, and each but the first"
-            " begins at a wrong position: compare with the text alone",
+        "it looks at a text in the middle alone: compare the first and the last,"
+        " too": way(many=([4, 6, 3],), compared=lambda x, lengths: x[4:10]),
+        "it packs texts of one length alone: try others, too": (
+            way(many=([4, 4], [3, 3, 3]))
         ),
-    ]
-    return Exercise(
-        right,
-        [((version,), is_right, words) for version, is_right, words in cases],
-        {
-            "it passes every version, also one that takes all for one text: compare"
-            " something, and return what you find": lambda read: True,
-            "it flags every version, also one that reads the texts one by one": (
-                lambda read: False
-            ),
-            "it looks at the first text, which nobody disturbs: compare the others": (
-                partial(
-                    right, many=([3, 5],), compared=lambda x, lengths: x[: lengths[0]]
-                )
-            ),
-            "it asks only whether texts see each other: a text must also be read as it"
-            " is alone, with its own distances": apart,
-            "it packs two texts alone: a third may see the first": partial(
-                right, many=([3, 5], [5, 3])
-            ),
-            "it looks at the last text alone: compare the others, too": partial(
-                right, compared=last_text
-            ),
-            "it looks at the last text alone, and at texts of one length": partial(
-                right, many=([4, 4], [3, 3, 3]), compared=last_text
-            ),
-            "it looks at a text in the middle alone: compare the first and the last,"
-            " too": partial(
-                right, many=([4, 6, 3],), compared=lambda x, lengths: x[4:10]
-            ),
-            "it packs texts of one length alone: try others, too": partial(
-                right, many=([4, 4], [3, 3, 3])
-            ),
-            "it looks at the last token of each text: compare all of them": partial(
-                right, compared=last_tokens
-            ),
-            "its tolerance hides a leak of a ten thousandth: work in double precision,"
-            " and choose between rounding and fault": partial(right, tolerance=1e-2),
-            "it compares to the bit: sums in another order round in another way": (
-                partial(right, tolerance=0.0)
-            ),
-        },
+        "it looks at the last token of each text: compare all of them": (
+            way(compared=last_tokens)
+        ),
+        "its tolerance hides a leak of a ten thousandth: work in double precision,"
+        " and choose between rounding and fault": way(tolerance=1e-2),
+        "it compares to the bit: sums in another order round in another way": (
+            way(tolerance=0.0)
+        ),
+    }
+    praise = (
         "your test decides. Positions that begin anew fix nothing: with rotary ones"
-        " only distances count, and what helps is the mask",
-        judged_beside((each_by_itself,), right_words),
-        is_hidden=True,
+        " only distances count, and what helps is the mask"
     )
+    use = judged_beside((each_by_itself,), right_words)
+    return Exercise(right, cases, mistakes, praise, use, is_hidden=True)

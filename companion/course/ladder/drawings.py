@@ -1,0 +1,90 @@
+"""The ladder's figures: rungs beside those before them, or what each gains."""
+
+from matplotlib import pyplot as plt
+
+from ..plots import COLORS, finish
+from .stored_rungs import measured, stored
+
+
+def draw(rungs: dict[str, float], title: str, says: str) -> None:
+    """Draws these rungs, and the stored ones that come before the last of them.
+
+    The title states the finding. A black line in a bar spans the three seeds that are
+    stored. `says` is what a model of the last rung writes.
+    """
+    known = stored()
+    names = [*known]
+    ends = [i + 1 for i, name in enumerate(names) if name in rungs]
+    shown = names[: max(ends, default=len(names))]
+    losses = {name: measured(name) for name in shown} | rungs
+    rows = [
+        f"{known[name]['chapter']} · {name}" if name in known else name
+        for name in losses
+    ]
+
+    _, axis = plt.subplots(figsize=(11, 1.4 + 0.4 * len(losses)))
+    colors = [COLORS[0] if name in rungs else "0.78" for name in losses]
+    bars = axis.barh(range(len(losses)), losses.values(), 0.72, color=colors)
+    axis.bar_label(bars, fmt="%.2f", padding=8)
+    for i, name in enumerate(losses):
+        if name in known:
+            nats = known[name]["nats"]
+            axis.plot([min(nats), max(nats)], [i, i], color="black", lw=4)
+    axis.invert_yaxis()
+    axis.set_xlim(0, 1.1 * max(losses.values()))
+    axis.grid(axis="y", visible=False)
+
+    label = "validation loss (nats a character)"
+    finish_ladder(rows, title, label, f"a bar for each of {len(rows)}", rungs, says)
+
+
+def compare(rungs: dict[str, float], title: str, says: str) -> None:
+    """Draws what each rung gains over the first of them, a row of points for each.
+
+    The title states the finding. A run is compared with the first rung's of the same
+    seed: large points are these runs, small ones the three that are stored. The grey
+    band is as wide as the first rung's own losses lie apart: what stays within it may
+    be luck. `says` is what a model of the last rung writes.
+    """
+    known = stored()
+    first, *others = rungs
+    own = [rungs[first], *known.get(first, {}).get("nats", [])]
+    width = max(own) - min(own)
+
+    _, axis = plt.subplots(figsize=(11, 1.8 + 0.5 * len(others)))
+    axis.axvspan(-width, width, color="0.9", zorder=0)
+    axis.axvline(0, color="black", lw=1)
+    for i, name in enumerate(others):
+        pairs = zip(own[1:], known.get(name, {}).get("nats", []), strict=False)
+        gains = [before - after for before, after in pairs]
+        axis.plot(gains, [i] * len(gains), "o", color="0.45", ms=6)
+        axis.plot(rungs[first] - rungs[name], i, "o", color=COLORS[0], ms=11)
+    axis.set_ylim(len(others) - 0.5, -0.5)
+
+    label = f"nats a character gained over “{first}” of the same seed (right is better)"
+    finish_ladder(others, title, label, f"points for {len(others)}", rungs, says)
+
+
+def finish_ladder(
+    rows: list[str],
+    title: str,
+    label: str,
+    marks: str,
+    rungs: dict[str, float],
+    says: str,
+) -> None:
+    """Names a drawing's rows, and writes beside it what all of it is, as text too.
+
+    `marks` is what one sees, as in "a bar for each of 3"; `says`, what a model writes,
+    stands below.
+    """
+    plt.gca().set_yticks(range(len(rows)), rows)
+    line = says.replace("\n", "↵ ")
+    plt.gcf().supxlabel(line, family="monospace", fontsize=12, parse_math=False)
+    numbers = ", ".join(f"{name} {loss:.3f}" for name, loss in rungs.items())
+    finish(
+        title,
+        label,
+        alt=f"The ladder: {marks} rungs. The rungs of this chapter: {numbers}. It"
+        f" writes: {line}",
+    )
