@@ -133,7 +133,7 @@ def one_less_the_share(scores, sinks):
     return scores.softmax(-1) * (1 - below.sigmoid())
 
 
-@wrong(checks.sink_weights, "the gradient is no number")
+@wrong(checks.sink_weights, "a gradient is no number")
 def by_the_largest_score(scores, sinks):
     largest = scores.amax(-1, keepdim=True)
     e = (scores - largest).exp()

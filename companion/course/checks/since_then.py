@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .compare import Exercise, check, draw, identity, ways_of
+from .differences import safe_difference
 from .mistakes import Mistake
 
 
@@ -116,6 +117,12 @@ def gates() -> Exercise:
     return Exercise(right, cases, mistakes, praise, use)
 
 
+class Overflow(Mistake):
+    """Gives the right weights, and at a larger sink no gradient that is a number."""
+
+    has_example = False
+
+
 @check
 def sink_weights() -> Exercise:
     """`answer(scores, sinks)`: (b h t s) and (h) -> attention's weights (b h t s)."""
@@ -133,15 +140,13 @@ def sink_weights() -> Exercise:
     way = ways_of(right)
 
     def by_powers(
-        scores: Tensor,
-        sinks: Tensor,
-        of_sink: Callable = lambda sink, largest: (sink - largest).exp(),
+        scores: Tensor, sinks: Tensor, of_sink: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """e to the scores, over their sum and the sink's; overflows at large sinks."""
+        """e to the scores, less their largest, over their sum and what a sink adds."""
         sinks = sinks.view(-1, 1, 1)
         largest = scores.amax(-1, keepdim=True)
         powers = (scores - largest).exp()
-        return powers / (powers.sum(-1, keepdim=True) + of_sink(sinks, largest))
+        return powers / (powers.sum(-1, keepdim=True) + of_sink(sinks))
 
     def column(scores: Tensor, sinks: Tensor) -> Tensor:
         """The sink as one more key, (b h t s + 1)."""
@@ -159,8 +164,20 @@ def sink_weights() -> Exercise:
         """A large sink leaves so little that only logarithms tell it from nothing."""
         if sinks.max() < 20:
             return with_gradients(answer, [scores, sinks])
-        name = "the weights' logarithms"
-        return with_gradients(answer, [scores, sinks], read=logarithms, name=name)
+        compared = partial(
+            with_gradients, read=logarithms, name="the weights' logarithms"
+        )
+        found = compared(answer, [scores, sinks])
+        wanted = compared(right, [scores, sinks])
+        if safe_difference(found, wanted) is None:
+            # Where it is right, larger ones, too: from 89 on a power is infinite.
+            larger = with_gradients(answer, [scores, sinks + 60])
+            if not all(x.isfinite().all() for x in larger["the gradient"]):
+                raise Overflow(
+                    "e to a sink of 90 is infinite, and then a gradient is no number:"
+                    " use `logsumexp`, or take the larger of scores and sink off both"
+                )
+        return found
 
     hidden = 2 * draw(2, 3, 4, 5, seed=2)
     hidden[:, :, torch.ones(4, 5).triu(2).bool()] = -torch.inf
@@ -170,7 +187,7 @@ def sink_weights() -> Exercise:
         (draw(2, 4, 3, 5), torch.tensor([0.5, -2, 3, 0])),
         (hidden, torch.tensor([1.5, -1, 0.2])),
         (large, torch.tensor([0.7, 2])),
-        (draw(1, 3, 2, 4, seed=4), torch.tensor([30.0, 60, 100])),
+        (draw(1, 2, 2, 4, seed=4), torch.tensor([30.0, 40])),
     ]
     mistakes = {
         "each row still sums to 1: what the sink takes is lost, not shared out": (
@@ -192,15 +209,13 @@ def sink_weights() -> Exercise:
         "nothing is clamped: a large sink leaves less than e**-20, and a gradient": way(
             left=lambda above: above.clamp(min=-20).sigmoid()
         ),
-        "1 less a share that is nearly 1 is rounded to 0: take sigmoid of the total less"
-        " the sink": way(left=lambda above: 1 - (-above).sigmoid()),
-        "e to a sink of 100 is infinite, and then the gradient is no number: use"
-        " `logsumexp`, or take the largest of scores and sink off both": by_powers,
+        "1 less a share that is nearly 1 is rounded to 0: take the sigmoid of the total"
+        " less the sink": way(left=lambda above: 1 - (-above).sigmoid()),
         "a sink is a score: e to the sink is added to the sum, not the sink": partial(
-            by_powers, of_sink=lambda sink, largest: sink
+            by_powers, of_sink=identity
         ),
         "scores are shifted by the largest, and the sink isn't: shift both alike": (
-            partial(by_powers, of_sink=lambda sink, largest: sink.exp())
+            partial(by_powers, of_sink=torch.exp)
         ),
         "a sink of 0 for all heads: each has one of its own": (
             lambda scores, sinks: right(scores, torch.zeros_like(sinks))

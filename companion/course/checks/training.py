@@ -167,10 +167,7 @@ def adamw() -> Exercise:
             divided=lambda mean, square: mean / (square + 1e-8).sqrt()
         ),
         "the ε is added after v is corrected, to its root": way(
-            corrected=lambda m, v, t: (
-                m / (1 - 0.9**t) * math.sqrt(1 - 0.999**t),
-                v,
-            )
+            corrected=lambda m, v, t: (m / (1 - 0.9**t) * math.sqrt(1 - 0.999**t), v)
         ),
         "v is the mean of the gradients' squares: g**2, not |g|": way(
             averaged=lambda m, v, g, t: (0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g.abs())
