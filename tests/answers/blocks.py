@@ -275,6 +275,12 @@ def read_and_give(x, attention, feed_forward, norms):
     return x + norms[1](feed_forward(norms[1](x)))
 
 
+@wrong(checks.third_block, "no branch reads a normed copy")
+def reads_the_first_norm(x, attention, feed_forward, norms):
+    x = x + norms[0](attention(x))
+    return x + norms[1](feed_forward(norms[0](x)))
+
+
 @wrong(checks.third_block, "feed-forward: .* not added")
 def one_added(x, attention, feed_forward, norms):
     x = x + norms[0](attention(x))
@@ -382,6 +388,11 @@ WRONG = [
         checks.swiglu,
         lambda x, u, g, d: silu(x @ g) @ d * (x @ u),
         "for x .*: it stops with RuntimeError: [^:]*$",
+    ),
+    (
+        checks.swiglu,
+        lambda x, u, g, d: (x @ g * torch.sigmoid(1.702 * (x @ g)) * (x @ u)) @ d,
+        "has no factor in the sigmoid",
     ),
     (
         checks.swiglu,

@@ -39,6 +39,12 @@ def lens_without(outputs, gain, matrix, token):
     return right_lens(outputs, torch.ones_like(gain), matrix, token)
 
 
+@wrong(checks.lens, "they tie: compare logits")
+def lens_of_rounded_shares(outputs, gain, matrix, token):
+    shares = (outputs * gain @ matrix.T).softmax(-1)
+    return (1 + (shares > shares[:, [token]]).sum(-1)).tolist()
+
+
 @wrong(checks.lens, "the likeliest tokens")
 def lens_of_the_largest(outputs, gain, matrix, token):
     return [int((matrix @ (x * gain)).argmax()) for x in outputs]

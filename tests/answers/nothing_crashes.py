@@ -98,6 +98,21 @@ def of_the_first(machine):
     return at_each_place(machine, lambda place: slice(1))
 
 
+@wrong(checks.later_changes_nothing, "looks at some places alone")
+def of_the_first_and_right_before_it(machine):
+    return of_the_first(machine) and right_before_it(machine)
+
+
+@wrong(checks.later_changes_nothing, "looks at some places alone")
+def by_some_prefixes(machine):
+    model = machine.model()
+    tokens = tokens_of(machine)
+    whole = model(tokens)
+    lengths = (1, 2, machine.context_length - 1)
+    pairs = [(model(tokens[:, :n]), whole[:, :n]) for n in lengths]
+    return all(torch.allclose(*pair, atol=1e-5) for pair in pairs)
+
+
 @wrong(checks.later_changes_nothing, "True of wrong machines")
 def turned_round(machine):
     return not by_prefixes(machine)
@@ -424,6 +439,13 @@ def half_the_way_back(one, other):
     return all(torch.allclose(*p, rtol=1e-9, atol=1e-12) for p in [*pairs][:2])
 
 
+@wrong(checks.same_share, "log-sum-exps get no gradient")
+def other_half_of_the_way_back(one, other):
+    inputs = share_inputs()
+    pairs = zip(share_results(one, inputs), share_results(other, inputs), strict=True)
+    return all(torch.allclose(*p, rtol=1e-9, atol=1e-12) for p in [*pairs][::2])
+
+
 @wrong(checks.same_share, "calls all different")
 def differ(one, other):
     return False
@@ -436,18 +458,19 @@ def a_tenth(one, other):
     return all(torch.allclose(*pair, rtol=0.2, atol=0.3) for pair in pairs)
 
 
-def mixture(n_tokens=16, n_experts=5, c=7):
+def mixture(n_tokens=100, n_experts=5, c=7):
     x = torch.randn(n_tokens, c)
     router = torch.randn(n_experts, c, requires_grad=True)
     return x, router, torch.randn(n_experts, c, 4)
 
 
-def router_gradient(mix, k, **sizes):
-    x, router, experts = mixture(**sizes)
+def router_gradient(mix, k, of=lambda gradient: gradient.norm(dim=1).min()):
+    """By default the least length of a row: each expert is asked by some token."""
+    x, router, experts = mixture()
     result = mix(x, router, experts, k)
     if result.requires_grad:
         (result * torch.randn_like(result)).sum().backward()
-    return 0.0 if router.grad is None else router.grad.norm().item()
+    return 0.0 if router.grad is None else of(router.grad).item()
 
 
 def by_gradients(mix):
@@ -457,12 +480,33 @@ def by_gradients(mix):
 def by_any_loss(mix):
     """In double precision, and beside the gradient of the experts."""
     for k in (1, 2, 3):
-        x, router, experts = (t.detach().double() for t in mixture(n_tokens=9))
+        x, router, experts = (t.detach().double() for t in mixture())
         both = [router.requires_grad_(), experts.requires_grad_()]
         mix(x, *both, k).logsumexp(-1).sum().backward()
-        if router.grad is None or router.grad.norm() < 1e-6 * experts.grad.norm():
+        if router.grad is None:
+            return False
+        least = router.grad.abs().sum(1).min()
+        if least < 1e-6 * experts.grad.norm():
             return False
     return True
+
+
+@wrong(checks.router, "one expert's row alone learns")
+def by_the_largest(mix):
+    sizes = [router_gradient(mix, k, of=lambda g: g.abs().max()) for k in (1, 2, 3)]
+    return min(sizes) > 1e-2
+
+
+@wrong(checks.router, "one expert's row alone learns")
+def by_the_first_row(mix):
+    sizes = [router_gradient(mix, k, of=lambda g: g[0].abs().max()) for k in (1, 2, 3)]
+    return min(sizes) > 1e-2
+
+
+@wrong(checks.router, "two experts' rows alone learn")
+def by_the_last_row(mix):
+    sizes = [router_gradient(mix, k, of=lambda g: g[-1].norm()) for k in (1, 2, 3)]
+    return min(sizes) > 1e-2
 
 
 @wrong(checks.router, "whose router gets no gradient")
@@ -551,7 +595,7 @@ def as_the_fix(mix):
 @wrong(checks.router, "it passes the first version")
 def true_gradients(mix):
     """Whether the gradient is right: that of a constant is 0, and that is right."""
-    x, router, experts = (t.detach().double() for t in mixture())
+    x, router, experts = (t.detach().double() for t in mixture(n_tokens=16))
     return all(
         torch.autograd.gradcheck(
             lambda r, k=k: mix(x, r, experts, k),

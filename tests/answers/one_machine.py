@@ -463,6 +463,13 @@ WRONG = [
     ),
     (
         checks.block_operations,
+        lambda t, d, h, kv, f: (
+            right_operations(t, d, h, kv, f) - 2 * t * t * (d - d // h * kv)
+        ),
+        "every query still mixes every value",
+    ),
+    (
+        checks.block_operations,
         lambda t, d, h, kv, f: right_operations(t, d, kv, h, f),
         "upside down",
     ),

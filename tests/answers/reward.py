@@ -94,6 +94,13 @@ def plain_small_number(rewards):
     return (rewards - rewards.mean(1, keepdim=True)) / (deviation + 1e-4)
 
 
+@wrong(checks.group_advantages, "only rewards that are equal give 0")
+def above_a_thousandth(rewards):
+    differences = rewards - rewards.mean(1, keepdim=True)
+    deviation = rewards.std(1, keepdim=True, correction=0)
+    return torch.where(deviation > 1e-3, differences / deviation, 0)
+
+
 @wrong(checks.group_advantages, "it gives")
 def above_a_tenth(rewards):
     differences = rewards - rewards.mean(1, keepdim=True)

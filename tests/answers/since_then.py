@@ -14,6 +14,17 @@ wrong = Wrong()
 
 def right_gates(logits, k):
     p = logits.softmax(-1)
+    places = torch.arange(logits.shape[1]).expand_as(p)
+    is_chosen = (places[..., None] == p.topk(k, -1).indices[:, None]).any(-1)
+    weights = p.where(is_chosen, 0)
+    if k > 1:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return weights
+
+
+@wrong(checks.gates, "all of them are asked")
+def from_the_smallest_on(logits, k):
+    p = logits.softmax(-1)
     smallest = p.topk(k, -1).values[:, -1:]
     weights = p.where(p >= smallest, 0)
     if k > 1:
@@ -98,6 +109,36 @@ def head_by_head(scores, sinks):
         total = torch.logaddexp(scores[:, i].logsumexp(-1), sink)
         heads.append((scores[:, i] - total[..., None]).exp())
     return torch.stack(heads, 1)
+
+
+def head_by_head_from_the_larger(scores, sinks):
+    heads = []
+    for i, sink in enumerate(sinks):
+        largest = torch.maximum(scores[:, i].amax(-1, keepdim=True), sink)
+        powers = (scores[:, i] - largest).exp()
+        total = powers.sum(-1, keepdim=True) + (sink - largest).exp()
+        heads.append(powers / total)
+    return torch.stack(heads, 1)
+
+
+@wrong(checks.sink_weights, "nothing is clamped")
+def with_a_clamp(scores, sinks):
+    above = scores.logsumexp(-1, keepdim=True) - sinks.view(-1, 1, 1)
+    return scores.softmax(-1) * above.clamp(min=-20).sigmoid()
+
+
+@wrong(checks.sink_weights, "is rounded to 0")
+def one_less_the_share(scores, sinks):
+    below = sinks.view(-1, 1, 1) - scores.logsumexp(-1, keepdim=True)
+    return scores.softmax(-1) * (1 - below.sigmoid())
+
+
+@wrong(checks.sink_weights, "a gradient is no number")
+def by_the_largest_score(scores, sinks):
+    largest = scores.amax(-1, keepdim=True)
+    e = (scores - largest).exp()
+    of_sink = (sinks.view(-1, 1, 1) - largest).exp()
+    return e / (e.sum(-1, keepdim=True) + of_sink)
 
 
 @wrong(checks.sink_weights, "nothing on its way may be detached")
@@ -191,6 +232,7 @@ RIGHT = [
     (checks.sink_weights, with_a_column),
     (checks.sink_weights, scaled_softmax),
     (checks.sink_weights, head_by_head),
+    (checks.sink_weights, head_by_head_from_the_larger),
     (checks.cache_bytes, by_a_loop),
     (checks.cache_bytes, by_kinds),
 ]

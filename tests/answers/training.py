@@ -411,6 +411,16 @@ def in_place_on_a_copy(p, gradients, rate, decay):
     return p
 
 
+@wrong(checks.adamw, "after v is corrected")
+def eps_before_the_correction(p, gradients, rate, decay):
+    m, v = 0, 0
+    for n, g in enumerate(gradients, 1):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        root = (v.sqrt() + 1e-8) / (1 - 0.999**n) ** 0.5
+        p = p - rate * (m / (1 - 0.9**n) / root + decay * p)
+    return p
+
+
 @wrong(checks.adamw, "is `return` in the loop")
 def first_only(p, gradients, rate, decay):
     for g in gradients:
@@ -491,6 +501,26 @@ def cleared_too_late(model, optimizer, batches, judge):
 def of_a_copy(model, optimizer, batches, judge):
     """The optimizer has the parameters of the model, not those of its copy."""
     return right_best(copy.deepcopy(model), optimizer, batches, judge)
+
+
+@wrong(checks.best, "load the best only at the end")
+def back_after_a_worse_step(model, optimizer, batches, judge):
+    scores = []
+    for batch in batches:
+        companion.train(model, optimizer, [batch])
+        scores.append(judge(model))
+        if scores[-1] == min(scores):
+            best = clones(model)
+        else:
+            model.load_state_dict(best)
+    model.load_state_dict(best)
+    return scores
+
+
+@wrong(checks.best, "not the best so far")
+def lowest_so_far(*case):
+    scores = right_best(*case)
+    return [min(scores[: i + 1]) for i in range(len(scores))]
 
 
 @wrong(checks.best, "before the first step stay")

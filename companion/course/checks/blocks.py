@@ -157,6 +157,9 @@ def swiglu() -> Exercise:
 
     mistakes = {
         "this is GELU: SiLU is x times the sigmoid of x": way(activation=gelu),
+        "this is an approximate GELU: SiLU has no factor in the sigmoid": way(
+            activation=lambda gate: gate * (1.702 * gate).sigmoid()
+        ),
         "this is ReLU: SiLU is x times the sigmoid of x": way(activation=torch.relu),
         "this is tanh: SiLU is x times the sigmoid of x": way(activation=torch.tanh),
         "this is a sigmoid: SiLU is x times the sigmoid of x": way(
@@ -251,6 +254,11 @@ def third_block() -> Exercise:
             lambda x, attend, forward, norms: right(x, forward, attend, norms)
         ),
         "the feed-forward layer is missing": way(second=lambda x, branch, norm: x),
+        "no branch reads a normed copy: only what it gives is normed": (
+            lambda x, attend, forward, norms: right(
+                x, attend, lambda x: forward(norms[0](x)), norms
+            )
+        ),
         # The stream between the two is not what it should be.
         "what attention adds is lost": summed(
             stream=lambda x, y, forward: x + forward(x + y)

@@ -97,6 +97,9 @@ def lens() -> Exercise:
         "the mean is taken off, as in LayerNorm: RMSNorm takes nothing off": way(
             normed=lambda x, gain: (x - x.mean(-1, keepdim=True)) * gain
         ),
+        "softmax rounds unlikely tokens to 0, and they tie: compare logits": way(
+            read=lambda logits, token: ranks(logits.softmax(-1), token)
+        ),
         "the likeliest token has rank 1, not 0": (
             lambda *case: [rank - 1 for rank in right(*case)]
         ),

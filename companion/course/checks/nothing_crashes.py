@@ -65,6 +65,17 @@ class ThirdPlaceLeaks(MyGPT):
         return mask
 
 
+class FifthPlaceLeaks(MyGPT):
+    """The third place sees the fifth one, and no other sees anything later."""
+
+    def mask(
+        self, n_seen: int, n_new: int, is_text: torch.Tensor | None
+    ) -> torch.Tensor:
+        mask = super().mask(n_seen, n_new, is_text).clone()
+        mask[..., 2:3, 4:5] = True
+        return mask
+
+
 @check
 def later_changes_nothing() -> Exercise:
     """`answer(machine)`: whether no token changes the logits before it."""
@@ -111,12 +122,19 @@ def later_changes_nothing() -> Exercise:
     def first_place_alone(machine: Machine) -> bool:
         return one_place_alone(machine, lambda place: 0)
 
+    def first_place_and_the_one_before(machine: Machine) -> bool:
+        return first_place_alone(machine) and place_before_alone(machine)
+
     def one_place_left_out(machine: Machine) -> bool:
         return compared(machine, 1)
 
-    def last_changed_alone(machine: Machine) -> bool:
+    def last_changed_alone(machine: Machine, n_left_out: int = 0) -> bool:
         before, after = logits_before_and_after(machine, -1)
-        return torch.allclose(before[:, :-1], after[:, :-1], atol=1e-5)
+        seen = slice(-1 - n_left_out)
+        return torch.allclose(before[:, seen], after[:, seen], atol=1e-5)
+
+    def last_changed_one_left_out(machine: Machine) -> bool:
+        return last_changed_alone(machine, 1)
 
     def all_places_compared(machine: Machine) -> bool:
         before, after = logits_before_and_after(machine, -1)
@@ -138,6 +156,7 @@ def later_changes_nothing() -> Exercise:
     cases += [(small(faults.model_fault(model)),) for model in wrong_models]
     # With one layer a leak goes no further than its own place.
     one_layer = [faults.OneAhead, SecondPlaceLeaks, ThirdPlaceLeaks, LastPlaceLeaks]
+    one_layer += [FifthPlaceLeaks]
     cases += [(small(faults.model_fault(model), 1),) for model in one_layer]
     mistakes = {
         "it flags every machine: the changed token's own logits, and later ones,"
@@ -149,10 +168,17 @@ def later_changes_nothing() -> Exercise:
         " the place right before the changed token, too": one_place_left_out,
         "it passes a machine whose first place sees the second: change every token"
         " in turn, not the last alone": last_changed_alone,
+        "it changes the last token alone, and leaves out the place right before the"
+        " changed one: change every token in turn, and compare all places before it": (
+            last_changed_one_left_out
+        ),
         "it compares the place before the changed token alone: the first place may"
         " see the last": place_before_alone,
         "it looks at the first place alone: the second may see the third": (
             first_place_alone
+        ),
+        "it looks at some places alone: compare all before the changed token": (
+            first_place_and_the_one_before
         ),
     }
     praise = "it finds who looks ahead, and flags nobody else"

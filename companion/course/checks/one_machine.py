@@ -144,6 +144,11 @@ def block_operations() -> Exercise:
         "fewer key heads save no scores: every query still meets every key": way(
             scores=lambda s: 4 * s.t**2 * s.d_model * s.n_kv_heads / s.n_heads
         ),
+        "fewer heads of values save no mixing: every query still mixes every value": (
+            way(
+                scores=lambda s: 2 * s.t**2 * s.d_model * (1 + s.n_kv_heads / s.n_heads)
+            )
+        ),
         "the output projection is missing": without_output,
         "only the keys are shared: the values are, too": way(
             keys_and_values=lambda s: (

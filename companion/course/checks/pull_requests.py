@@ -408,11 +408,6 @@ def same_share() -> Exercise:
             by_sigmoid,
             lambda log_sums, sinks: by_renormalizing(log_sums, 0 * sinks),
         ),
-        "it calls a version the same whose log-sum-exps get no gradient: compare"
-        " gradients, too": (
-            lambda log_sums, sinks: by_sigmoid(log_sums.detach(), sinks),
-            by_renormalizing,
-        ),
         "it calls a version the same that takes the first head's sink for all: try"
         " several heads": (
             by_sigmoid,
@@ -437,6 +432,11 @@ def same_share() -> Exercise:
         " try sinks that are 30 smaller, too": (by_sigmoid, capped),
         "it calls a version the same that gives all rows of a head the share of the"
         " first: try several rows": (by_sigmoid, of_first_row),
+        "it calls a version the same whose log-sum-exps get no gradient: compare"
+        " gradients, too": (
+            lambda log_sums, sinks: by_sigmoid(log_sums.detach() + 0 * log_sums, sinks),
+            by_renormalizing,
+        ),
         "it calls a version the same whose sinks get no gradient: compare theirs,"
         " too": (
             lambda log_sums, sinks: by_sigmoid(log_sums, sinks.detach() + 0 * sinks),
@@ -514,6 +514,18 @@ def no_gradient(x: Tensor, router: Tensor, experts: Tensor, k: int) -> Tensor:
     return divided_from_two_on(x, router.detach(), experts, k)
 
 
+def learning(experts_that_learn: list[int]) -> Callable:
+    """Of the router only the rows of these experts get a gradient."""
+
+    def mix(x: Tensor, router: Tensor, experts: Tensor, k: int) -> Tensor:
+        learns = torch.zeros(len(router), 1, dtype=torch.bool)
+        learns[experts_that_learn] = True
+        router = torch.where(learns, router, router.detach())
+        return divided_from_two_on(x, router, experts, k)
+
+    return mix
+
+
 def one_for_all(x: Tensor, router: Tensor, experts: Tensor, k: int) -> Tensor:
     """Every token goes to the first experts, whatever the router says."""
     weights = torch.full((len(x), k), 1 / k).to(x)
@@ -536,13 +548,13 @@ def router() -> Exercise:
         return weights, experts
 
     def reached(version: Callable, k: int) -> Tensor:
-        """The largest gradient of the router, for a loss of the outputs' size."""
+        """Of the rows' largest gradients the least, for a loss of the outputs' size."""
         x = draw(12, 6)
         weights, experts = router_and_experts()
         weights.requires_grad_()
         result = version(x, weights, experts, k)
         (gradient,) = gradients_of(result, [weights], result.detach())
-        return gradient.abs().max()
+        return gradient.abs().amax(1).min()
 
     # In single precision: rounding leaves some 1e-6 of a gradient of 1 to 100.
     def right(mix: Callable, ks: tuple = (1, 2, 3), threshold: float = 1e-3) -> bool:
@@ -591,13 +603,17 @@ def router() -> Exercise:
         " there: try each k": equal_of(3),
         "it passes a version whose router learns nothing where k is 2, and only"
         " there: try each k": equal_of(2),
+        "it passes a version in which one expert's row alone learns: look at every"
+        " row": learning([0]),
+        "it passes a version in which two experts' rows alone learn: look at every"
+        " row": learning([0, -1]),
     }
     cases = [*failing(shown), *passing(passes, right_words), *failing(faults)]
     mistakes = {
         "it passes every version, also one that never asks the router: compare"
         " something, and return what you find": lambda mix: True,
         "it flags every version: with k of 2 both are right. A router's gradient"
-        " always sums to 0, so take the largest of its numbers, or its length": (
+        " always sums to 0, so take the largest of each row's numbers, or its length": (
             lambda mix: False
         ),
         "it looks at who works, and loads are balanced best where nobody has"

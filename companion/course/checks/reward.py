@@ -89,6 +89,10 @@ def group_advantages() -> Exercise:
         differences = rewards - rewards.mean(1, keepdim=True)
         return differences / (rewards.std(1, keepdim=True, correction=0) + 1e-4)
 
+    def with_a_threshold(rewards: Tensor) -> Tensor:
+        deviation = rewards.std(1, keepdim=True, correction=0)
+        return torch.where(deviation > 1e-3, right(rewards), 0)
+
     def only_divided(rewards: Tensor) -> Tensor:
         deviation = rewards.std(1, keepdim=True, correction=0)
         return torch.where(deviation > 0, rewards / deviation, 0)
@@ -107,11 +111,13 @@ def group_advantages() -> Exercise:
         "the small number under the fraction changes the result: ask for 0 instead": (
             with_a_small_number
         ),
+        "only rewards that are equal give 0": with_a_threshold,
     }
     cases = [
         (torch.tensor([[1.0, 0, 0, 0], [1, 1, 1, 1]]),),
         (torch.tensor([[0.0, 0], [3, 1], [10, 14]]),),
         (torch.tensor([[0.01, 0.02], [0.5, 0.5]]),),
+        (torch.tensor([[0.0, 1.5e-4]]),),
         (draw(3, 5),),
     ]
 

@@ -7,11 +7,18 @@ import torch
 from torch import Tensor
 
 from .compare import Exercise, check, draw, identity, ways_of
+from .differences import safe_difference
 from .mistakes import Mistake
 
 
-def with_gradients(answer: Callable, inputs: list[Tensor], *rest: object) -> dict:
-    """An answer's weights, and what a loss of them sends back to each of the inputs."""
+def with_gradients(
+    answer: Callable,
+    inputs: list[Tensor],
+    *rest: object,
+    read: Callable = identity,
+    name: str = "the weights",
+) -> dict:
+    """What is read of an answer's weights, and what its loss sends to each input."""
     leaves = [x.clone().requires_grad_() for x in inputs]
     weights = answer(*leaves, *rest)
     gradients: list[Tensor] = []
@@ -20,13 +27,14 @@ def with_gradients(answer: Callable, inputs: list[Tensor], *rest: object) -> dic
             raise Mistake(
                 "the weights have no gradient, so nothing can learn from them"
             )
+        weights = read(weights)
         factors = draw(*weights.shape, seed=1)
         back = torch.autograd.grad((factors * weights).sum(), leaves, allow_unused=True)
         gradients = [
             torch.zeros_like(leaf) if gradient is None else gradient
             for leaf, gradient in zip(leaves, back, strict=True)
         ]
-    return {"weights": weights, "the gradient": gradients}
+    return {name: weights, "the gradient": gradients}
 
 
 @check
@@ -64,10 +72,19 @@ def gates() -> Exercise:
         weights = of_chosen(p, k)
         return (weights > 0) / k + 0 * weights
 
-    def use(answer: Callable, logits: Tensor, k: int) -> dict:
-        return with_gradients(answer, [logits], k)
+    def all_equals(p: Tensor, k: int) -> Tensor:
+        return p.where(p >= p.topk(k, -1).values[:, -1:], 0)
 
+    def use(answer: Callable, logits: Tensor, k: int) -> Tensor | dict:
+        """Of equally likely experts any may be asked: how many are counts."""
+        if not torch.equal(logits, ties):
+            return with_gradients(answer, [logits], k)
+        weights = answer(logits, k)
+        return {"the number of experts asked": (weights != 0).sum(-1)}
+
+    ties = torch.tensor([[1.0, 1, 0, 1], [0, 2, -1, 2], [0, 0, 0, 0]])
     cases = [(2 * draw(5, 4), 1), (draw(7, 6), 2), (draw(3, 8, seed=2), 3)]
+    cases += [(ties, 1), (ties, 2)]
     mistakes = {
         "one weight divided by its own sum is 1, whatever the router says, and its"
         " gradient is 0: with k = 1 the probability itself is the weight": way(
@@ -80,6 +97,9 @@ def gates() -> Exercise:
         " the router, too": way(divided=lambda w: w / w.sum(-1, keepdim=True).detach()),
         "all experts have a weight: only the k likeliest are asked": way(
             choose=lambda p, k: p
+        ),
+        "where several are equally likely, all of them are asked: ask k, whichever": (
+            way(choose=all_equals)
         ),
         "softmax runs over the tokens: a token's experts are along the last axis": (
             way(softmax=partial(torch.softmax, dim=0))
@@ -97,6 +117,12 @@ def gates() -> Exercise:
     return Exercise(right, cases, mistakes, praise, use)
 
 
+class Overflow(Mistake):
+    """Gives the right weights, and at a larger sink no gradient that is a number."""
+
+    has_example = False
+
+
 @check
 def sink_weights() -> Exercise:
     """`answer(scores, sinks)`: (b h t s) and (h) -> attention's weights (b h t s)."""
@@ -104,14 +130,23 @@ def sink_weights() -> Exercise:
     def right(
         scores: Tensor,
         sinks: Tensor,
-        of_sink: Callable = lambda sink, largest: (sink - largest).exp(),
+        total: Callable = lambda scores: scores.logsumexp(-1, keepdim=True),
+        left: Callable = torch.sigmoid,
     ) -> Tensor:
+        """What a sink leaves of softmax's weights: 1 less its share."""
+        above = total(scores) - sinks.view(-1, 1, 1)
+        return scores.softmax(-1) * left(above)
+
+    way = ways_of(right)
+
+    def by_powers(
+        scores: Tensor, sinks: Tensor, of_sink: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """e to the scores, less their largest, over their sum and what a sink adds."""
         sinks = sinks.view(-1, 1, 1)
         largest = scores.amax(-1, keepdim=True)
         powers = (scores - largest).exp()
-        return powers / (powers.sum(-1, keepdim=True) + of_sink(sinks, largest))
-
-    way = ways_of(right)
+        return powers / (powers.sum(-1, keepdim=True) + of_sink(sinks))
 
     def column(scores: Tensor, sinks: Tensor) -> Tensor:
         """The sink as one more key, (b h t s + 1)."""
@@ -122,15 +157,27 @@ def sink_weights() -> Exercise:
         powers = scores.exp()
         return powers / (powers.sum(-1, keepdim=True) + sinks.view(-1, 1, 1).exp())
 
-    def times(
-        scores: Tensor, sinks: Tensor, frozen: Callable = identity, sign: int = 1
-    ) -> Tensor:
-        """What is left is the weights of softmax, times 1 less the sink's share."""
-        total = frozen(scores.logsumexp(-1, keepdim=True))
-        return scores.softmax(-1) * (sign * (total - sinks.view(-1, 1, 1))).sigmoid()
+    def logarithms(weights: Tensor) -> Tensor:
+        return weights.clamp(min=1e-30).log()
 
     def use(answer: Callable, scores: Tensor, sinks: Tensor) -> dict:
-        return with_gradients(answer, [scores, sinks])
+        """A large sink leaves so little that only logarithms tell it from nothing."""
+        if sinks.max() < 20:
+            return with_gradients(answer, [scores, sinks])
+        compared = partial(
+            with_gradients, read=logarithms, name="the weights' logarithms"
+        )
+        found = compared(answer, [scores, sinks])
+        wanted = compared(right, [scores, sinks])
+        if safe_difference(found, wanted) is None:
+            # Where it is right, larger ones, too: from 89 on a power is infinite.
+            larger = with_gradients(answer, [scores, sinks + 60])
+            if not all(x.isfinite().all() for x in larger["the gradient"]):
+                raise Overflow(
+                    "e to a sink of 90 is infinite, and then a gradient is no number:"
+                    " use `logsumexp`, or take the larger of scores and sink off both"
+                )
+        return found
 
     hidden = 2 * draw(2, 3, 4, 5, seed=2)
     hidden[:, :, torch.ones(4, 5).triu(2).bool()] = -torch.inf
@@ -140,6 +187,7 @@ def sink_weights() -> Exercise:
         (draw(2, 4, 3, 5), torch.tensor([0.5, -2, 3, 0])),
         (hidden, torch.tensor([1.5, -1, 0.2])),
         (large, torch.tensor([0.7, 2])),
+        (draw(1, 2, 2, 4, seed=4), torch.tensor([30.0, 40])),
     ]
     mistakes = {
         "each row still sums to 1: what the sink takes is lost, not shared out": (
@@ -149,23 +197,25 @@ def sink_weights() -> Exercise:
             column
         ),
         "the values are right and the gradient isn't: what divides the scores learns,"
-        " too, so nothing on its way may be detached": partial(
-            times, frozen=torch.Tensor.detach
+        " too, so nothing on its way may be detached": way(
+            total=lambda scores: scores.logsumexp(-1, keepdim=True).detach()
         ),
         "the weights are right and the sinks get no gradient: they are to be learned": (
             lambda scores, sinks: right(scores, sinks.detach())
         ),
-        "the largest score isn't the log of the sum: use `logsumexp`": (
-            lambda scores, sinks: (
-                scores.softmax(-1)
-                * (scores.amax(-1, keepdim=True) - sinks.view(-1, 1, 1)).sigmoid()
-            )
+        "the largest score isn't the log of the sum: use `logsumexp`": way(
+            total=lambda scores: scores.amax(-1, keepdim=True)
         ),
-        "a sink is a score: e to the sink is added to the sum, not the sink": way(
-            of_sink=lambda sink, largest: sink
+        "nothing is clamped: a large sink leaves less than e**-20, and a gradient": way(
+            left=lambda above: above.clamp(min=-20).sigmoid()
+        ),
+        "1 less a share that is nearly 1 is rounded to 0: take the sigmoid of the total"
+        " less the sink": way(left=lambda above: 1 - (-above).sigmoid()),
+        "a sink is a score: e to the sink is added to the sum, not the sink": partial(
+            by_powers, of_sink=identity
         ),
         "scores are shifted by the largest, and the sink isn't: shift both alike": (
-            way(of_sink=lambda sink, largest: sink.exp())
+            partial(by_powers, of_sink=torch.exp)
         ),
         "a sink of 0 for all heads: each has one of its own": (
             lambda scores, sinks: right(scores, torch.zeros_like(sinks))
@@ -173,8 +223,8 @@ def sink_weights() -> Exercise:
         "e to a score of 200 is infinite: take the largest off all scores first": (
             not_shifted
         ),
-        "this is the sink's share of each weight: what is left is 1 less it": partial(
-            times, sign=-1
+        "this is the sink's share of each weight: what is left is 1 less it": way(
+            left=lambda above: (-above).sigmoid()
         ),
     }
     praise = "a row sums to less than 1, and both gradients are right"

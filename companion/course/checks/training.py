@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -164,6 +165,9 @@ def adamw() -> Exercise:
         ),
         "the ε is inside the root: add it to the root of v": way(
             divided=lambda mean, square: mean / (square + 1e-8).sqrt()
+        ),
+        "the ε is added after v is corrected, to its root": way(
+            corrected=lambda m, v, t: (m / (1 - 0.9**t) * math.sqrt(1 - 0.999**t), v)
         ),
         "v is the mean of the gradients' squares: g**2, not |g|": way(
             averaged=lambda m, v, g, t: (0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g.abs())
@@ -362,6 +366,7 @@ def best() -> Exercise:
         judge: Callable,
         moves: tuple[str, ...] = ("clear", "backward", "clip", "step"),
         is_best: Callable = lambda scores, losses: scores[-1] == min(scores),
+        go_on: Callable = lambda model, best: None,  # after each step
     ) -> list[float]:
         scores = []
         losses = []
@@ -373,6 +378,7 @@ def best() -> Exercise:
             scores.append(judge(model))
             if is_best(scores, losses):
                 best = copy.deepcopy(model.state_dict())
+            go_on(model, best)
         model.load_state_dict(best)
         return scores
 
@@ -435,6 +441,12 @@ def best() -> Exercise:
         ),
         "single entries are cut off: clip the common length": way(
             moves=("clear", "backward", "clip entries", "step")
+        ),
+        "training goes on from the last weights: load the best only at the end": way(
+            go_on=lambda model, best: model.load_state_dict(best)
+        ),
+        "return each step's number, not the best so far": (
+            lambda *case: [*accumulate(right(*case), min)]
         ),
         "the weights before the first step stay: only those after a step count": (
             those_at_first_too
