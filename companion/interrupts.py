@@ -87,12 +87,15 @@ def deferred_interrupts(patience: float = 0) -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def interrupts_put_off() -> Iterator[None]:
-    """Within, nothing is interrupted; what came takes its course afterwards."""
+def interrupts_put_off(patience: float = math.inf) -> Iterator[None]:
+    """Within, nothing is interrupted; what came takes its course afterwards.
+
+    What comes again, `patience` seconds later or more, raises KeyboardInterrupt.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    handler = DeferringHandler(patience=math.inf)
+    handler = DeferringHandler(patience)
     with handler.installed(ends_a_loop=False):
         yield

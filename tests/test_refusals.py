@@ -296,6 +296,7 @@ BAD = {
         (lambda: GPT.new_cache(0), WHOLE),
     ],
     "EncoderDecoder": [
+        (lambda: PAIR(TOKENS[:0], TOKENS[:0]), "source is (0, 5)"),
         (
             lambda: c.EncoderDecoder(CONFIG, d_vocab_source=5, shared=True),
             "can't be shared",

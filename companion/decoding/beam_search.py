@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..device import at_least_float32
 from ..inputs import check_between, check_tensor, check_whole
 from ..model.cache import Cache
 from ..model.gpt import LanguageModel, evaluating
@@ -33,7 +34,7 @@ def score(log_prob: float, length: int, penalty: float) -> float:
 
 
 def expand_beams(beams: list[Beam], log_probs: Tensor, n: int) -> list[Candidate]:
-    """Returns the n likeliest ways to go on by a token, best first.
+    """Returns the n likeliest ways to go on by a token, best first; none is impossible.
 
     log_probs (n_beams v) are those of each beam's next token. They are read back from
     the device here, and nowhere else in a step. Raises ValueError where they are NaN.
@@ -53,6 +54,7 @@ def expand_beams(beams: list[Beam], log_probs: Tensor, n: int) -> list[Candidate
     return [
         Candidate(total, index // d_vocab, index % d_vocab)
         for total, index in zip(totals, indices, strict=True)
+        if total > -math.inf
     ]
 
 
@@ -94,9 +96,10 @@ def beam_search(
     unread = prompt[None]
     for length in range(1, n_new + 1):
         with evaluating(model), without_gradients():
-            log_probs = model(unread, cache, last=-1).float().log_softmax(-1)
+            logits = model(unread, cache, last=-1)
+            log_probs = at_least_float32(logits).log_softmax(-1)
 
-        # Even if all beams end, as many others are there to go on.
+        # Even if all beams end, as many others are there to go on, if any are possible.
         candidates = expand_beams(beams, log_probs, 2 * n_beams)
         for total, row, token in candidates[:n_beams]:
             if token == end:
@@ -116,6 +119,9 @@ def beam_search(
             best_possible = score(beams[0].log_prob, n_new, length_penalty)
         if len(finished) == n_beams and finished[-1][0] >= best_possible:
             return finished
+
+        if not beams:
+            break
 
         # Each beam goes on from the keys and values of the one that it extends.
         unread = torch.tensor([[x.token] for x in alive], device=prompt.device)

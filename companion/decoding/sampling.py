@@ -163,9 +163,9 @@ def sample(logits: Tensor, generator: torch.Generator | None = None) -> Tensor:
     noise = torch.empty(logits.shape, dtype=torch.float32, device=device)
     noise = noise.exponential_(generator=generator)  # -log u
 
-    # Some devices draw 0, and -log 0 would let a token win that is ruled out.
-    limits = torch.finfo(noise.dtype)
-    noise = noise.clamp(limits.tiny, limits.max)
+    # Some devices draw 0, and -log 0 would let any token win. They draw in steps of
+    # 2**-24, and half a step stands for what is rounded to 0.
+    noise = noise.clamp(2**-25, torch.finfo(noise.dtype).max)
     return greedy(logits - noise.log().to(logits.device))
 
 

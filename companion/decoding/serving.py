@@ -4,7 +4,6 @@ Continuous batching: a stream that ends gives its row to the next request in the
 at once, while the others go on. Yu et al. 2022, section 3.
 """
 
-import signal
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..inputs import check_tensor, check_whole
-from ..interrupts import deferred_interrupts
+from ..interrupts import interrupts_put_off
 from ..model.gpt import LanguageModel, check_tokens, evaluating
 from ..model.serving_caches import RaggedCache
 from .sampling import check_end, check_prompt, greedy
@@ -198,14 +197,11 @@ class Server:
         """
         # Within `choose` a generator may have moved while its token isn't held yet: the
         # next step would draw another one. Pressed again, Ctrl-C comes through, for a
-        # sampler that hangs; `interrupts_put_off` would not let it.
-        with deferred_interrupts() as interrupted:
+        # sampler that hangs.
+        with interrupts_put_off(patience=0):
             for request, request_logits in zip(requests, logits, strict=True):
                 choose_and_write(request, request_logits)
-
-        self._free_rows()
-        if interrupted():
-            signal.raise_signal(signal.SIGINT)
+            self._free_rows()
 
 
 def choose_and_write(request: Request, logits: Tensor) -> None:

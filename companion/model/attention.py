@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from ..device import at_least_float32
 from ..inputs import check_name, check_tensor, check_whole
 from .flash_attention import flash_attention
 from .positions import Rope, apply_rotary
@@ -27,13 +28,16 @@ def softmax(scores: Tensor, dim: int = -1) -> Tensor:
     if not scores.numel():
         return scores
 
-    # Less the maximum, the largest term is e^0 = 1: nothing overflows.
-    lowest = torch.finfo(scores.dtype).min
-    maximum = scores.detach().amax(dim, keepdim=True).clamp(min=lowest)
-    exponentials = (scores - maximum).exp()
+    # Less the maximum, the largest term is e^0 = 1: nothing overflows. In float16 a sum
+    # of 65,520 of them would.
+    x = at_least_float32(scores)
+    lowest = torch.finfo(x.dtype).min
+    maximum = x.detach().amax(dim, keepdim=True).clamp(min=lowest)
+    exponentials = (x - maximum).exp()
 
     # So the sum is at least 1, but for rows in which nothing may be attended: 0 / 1.
-    return exponentials / exponentials.sum(dim, keepdim=True).clamp(min=1)
+    weights = exponentials / exponentials.sum(dim, keepdim=True).clamp(min=1)
+    return weights.to(scores.dtype)
 
 
 def causal_mask(
@@ -237,4 +241,4 @@ class MultiHeadAttention(nn.Module):
         out = F.scaled_dot_product_attention(
             queries, keys, values, mask, is_causal=is_causal, enable_gqa=group_size > 1
         )
-        return out.view(b, n_heads, n_queries, d_head)
+        return out.reshape(b, n_heads, n_queries, d_head)

@@ -292,5 +292,5 @@ def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     check_tensor("floats", "... d", x=x)
     x = x.float()
     scales = x.abs().amax(-1, keepdim=True) / 127
-    integers = (x / scales.clamp(min=torch.finfo(x.dtype).tiny)).round()
+    integers = (x / torch.where(scales > 0, scales, 1)).round()
     return integers.to(torch.int8), scales

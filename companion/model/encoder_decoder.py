@@ -73,6 +73,8 @@ class EncoderDecoder(nn.Module):
         b, n = source.shape
         if lengths is None:
             lengths = torch.full((b,), n)
+        if b == 0:
+            raise ValueError(f"source is {tuple(source.shape)}; it must hold 1 or more")
         if len(lengths) != b:
             raise ValueError(f"{len(lengths)} lengths for {b} sources")
         if n == 0 or (lengths.is_cpu and lengths.min() < 1):

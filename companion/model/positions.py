@@ -239,7 +239,8 @@ def relative_buckets(
     """
     check_tensor("integers", "...", distances=distances)
     check_whole(2 if causal else 4, n_buckets=n_buckets)
-    check_whole(n_buckets // 2 + 1, max_distance=max_distance)
+    n_exact = n_buckets // (2 if causal else 4)
+    check_whole(n_exact + 1, max_distance=max_distance)
 
     # What comes after the query: all in bucket 0, or in the upper half.
     first: int | Tensor = 0
@@ -251,7 +252,6 @@ def relative_buckets(
         distances = distances.abs()
 
     # Half of the buckets hold one distance each; the others grow to max_distance.
-    n_exact = n_buckets // 2
     ratios = distances.clamp(min=1).to(exact_dtype()) / n_exact
     growth = ratios.log() / math.log(max_distance / n_exact)
     far = n_exact + (growth * (n_buckets - n_exact)).long()

@@ -36,7 +36,7 @@ class JoinedAttention(MultiHeadAttention):
         self.qk_norm = attention.qk_norm
         self.engine = attention.engine
         self.to_heads = lay_out(
-            joined(attention.to_queries, attention.to_keys, attention.to_values)
+            side_by_side(attention.to_queries, attention.to_keys, attention.to_values)
         )
         self.from_heads = lay_out(attention.to_output)
         self.pattern = attention.pattern
@@ -85,7 +85,9 @@ class JoinedFeedForward(nn.Module):
     def __init__(self, feed_forward: GatedFeedForward, lay_out: LayOut):
         super().__init__()
         self.activation: Any = feed_forward.activation
-        self.to_both = lay_out(joined(feed_forward.to_gate, feed_forward.to_hidden))
+        self.to_both = lay_out(
+            side_by_side(feed_forward.to_gate, feed_forward.to_hidden)
+        )
         self.to_output = lay_out(feed_forward.to_output)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -94,7 +96,7 @@ class JoinedFeedForward(nn.Module):
         return self.to_output(self.activation(gate) * hidden)
 
 
-def joined(*layers: nn.Linear) -> nn.Linear:
+def side_by_side(*layers: nn.Linear) -> nn.Linear:
     """Returns one linear layer that gives the outputs of all, side by side."""
     weight = torch.cat([layer.weight.detach() for layer in layers])
     n_outputs, n_inputs = weight.shape

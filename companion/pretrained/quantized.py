@@ -268,9 +268,11 @@ def pack_weights(model: Network) -> Network:
 
     A layer whose inputs don't come in blocks of 32 stays as it is. Where the kernel is
     missing or slow, and where the weights aren't on the CPU, all do, and a warning says
-    so. A packed model can't be trained: none of its parameters has a gradient.
-    Chapter 12.
+    so. A packed model can't be trained: none of its parameters has a gradient. Raises
+    ValueError for a model that `prepack` has laid out already. Chapter 12.
     """
+    if any(isinstance(part, PrepackedLinear) for part in model.modules()):
+        raise ValueError("the model is prepacked: pack its weights in place of that")
     is_on_cpu = all(layer.weight.is_cpu for _, _, layer in linear_layers(model))
     if not kernel_is_here() or not is_on_cpu:
         warnings.warn("no 4-bit kernel here: the weights run unpacked", stacklevel=2)

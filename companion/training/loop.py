@@ -137,6 +137,17 @@ def read_finite(step: int, loss: Tensor, norm: Tensor) -> float:
     return loss_in_nats
 
 
+def parameters_to_clip(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
+    """Returns what the optimizer moves, also outside the model, in the model's order.
+
+    Others have gradients, too, which nobody clears. The order is that in which their
+    lengths are summed.
+    """
+    moved = dict.fromkeys(optimized_parameters(optimizer))
+    in_order = dict.fromkeys([*model.parameters(), *moved])
+    return [p for p in in_order if p in moved]
+
+
 def training_steps(
     model: nn.Module,
     optimizer: Optimizer,
@@ -151,11 +162,7 @@ def training_steps(
     number, counted from `first_step`, and its loss in nats.
     """
     model.train()
-    # What the optimizer moves counts, also outside the model. Others have gradients,
-    # too, which nobody clears. Lengths are summed in the model's order.
-    moved = dict.fromkeys(optimized_parameters(optimizer))
-    in_order = dict.fromkeys([*model.parameters(), *moved])
-    parameters = [p for p in in_order if p in moved]
+    parameters = parameters_to_clip(model, optimizer)
     for step, (*inputs, targets) in enumerate(batches, first_step):
         logits = model(*inputs)
         try:

@@ -164,9 +164,10 @@ def orthogonalize(matrices: Tensor, n_steps: int = 5) -> Tensor:
 
     (... rows columns) -> (... rows columns). One that is 0 stays 0, and one below
     1/500 of the matrix's length, the root of the sum of its squares, is still on its
-    way. Newton-Schulz steps of a quintic whose coefficients trade accuracy for
-    speed; in float32 at least, also under autocast, for 16 bits would take their
-    rounding for directions. Jordan et al. 2024 (Muon).
+    way; so are all of a matrix whose length is not far above 1e-7, or overflows.
+    Newton-Schulz steps of a quintic whose coefficients trade accuracy for speed; in
+    float32 at least, also under autocast, for 16 bits would take their rounding for
+    directions. Jordan et al. 2024 (Muon).
     """
     check_tensor("floats", "... r c", matrices=matrices)
     check_whole(n_steps=n_steps)

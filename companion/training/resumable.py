@@ -103,7 +103,7 @@ class Resumable:
                 self.kept,
                 self.optimizer,
                 self.generator,
-                **joined(self.settings, self.notes, self.step),
+                **checkpoint_metadata(self.settings, self.notes, self.step),
             )
         except OSError as error:
             raise unsaved(f"step {self.step}", path, error) from error
@@ -198,7 +198,7 @@ class Progress:
             self.bar.disable = True
 
 
-def joined(
+def checkpoint_metadata(
     settings: dict[str, dict], notes: dict[str, Any], step: int
 ) -> dict[str, Any]:
     """Returns a checkpoint's metadata: settings, notes and step, each by its name.

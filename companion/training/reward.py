@@ -179,6 +179,8 @@ def reward_loss(
         )
     if len(advantages) != len(written):
         raise ValueError(f"{len(advantages)} advantages for {len(written)} answers")
+    if not len(advantages):
+        raise ValueError("there are 0 answers; their mean would be no number")
     advantages = advantages.detach()
     check_finite(advantages=advantages)
 

@@ -188,6 +188,13 @@ def test_noise_at_its_limits_never_draws_what_is_ruled_out(drawn):
             assert int(sample(logits.to(dtype))) == 1
 
 
+def test_one_drawn_0_lets_no_unlikely_token_win():
+    logits = torch.tensor([0.0, -50])
+    drawn = torch.tensor([1.0, 0])
+    with patch.object(torch.Tensor, "exponential_", lambda x, **_: drawn):
+        assert int(sample(logits)) == 0
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
 def test_a_row_from_which_nothing_can_be_drawn_is_refused(dtype):
     rows = [[math.nan, 0], [0, math.nan], [math.inf, 0], [-math.inf, -math.inf]]
@@ -525,6 +532,26 @@ def test_scores_are_float32_sums_where_the_model_is_bfloat16():
     # 40 tokens, each with logits that are rounded by an epsilon, to either side.
     logits = model(prompts(2)[None])
     assert_same_beams(beams, right, rounding(40**0.5, logits)["atol"])
+
+
+def test_no_beam_holds_what_is_ruled_out():
+    class OneAllowed(c.GPT):
+        def forward(self, *arguments, **options):
+            logits = super().forward(*arguments, **options)
+            ruled_out = torch.arange(V) != 3
+            return logits.masked_fill(ruled_out, -math.inf)
+
+    model = OneAllowed(gpt().config)
+    assert beam_search(model, prompts(2), 3, 2) == [(0.0, [3, 3])]
+    assert beam_search(model, prompts(2), 3, 2, end=3) == [(0.0, [3])]
+
+
+def test_scores_of_a_double_model_are_double():
+    model = gpt().double()
+    total, new = beam_search(model, prompts(2), 3, 4)[0]
+    logits = model(torch.cat([prompts(2), torch.tensor(new)])[None, :-1])[0, 1:]
+    right = logits.log_softmax(-1)[torch.arange(4), new].sum().item()
+    assert total == pytest.approx(right, rel=1e-13)  # four sums, each off by 1e-16
 
 
 @pytest.mark.parametrize("deviation, step", [*product((0.5, 3, 8), (None, 0.25, 1))])

@@ -1,5 +1,6 @@
 """Serving: whatever arrives when, each text is what it would be alone."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -302,3 +303,22 @@ def test_a_first_token_that_was_interrupted_is_chosen_by_the_same_logits():
     server.run()
     torch.testing.assert_close(seen[1], seen[0])  # float64, in another batch
     assert_as_alone([(request, alone(prompt, 3))], gpt)
+
+
+def test_another_signal_reaches_its_own_handler_and_is_no_ctrl_c():
+    came = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
+    server = Server(MODELS["rotary"], 1)
+
+    def choose(logits):
+        signal.raise_signal(signal.SIGTERM)
+        assert not came  # it waits until the token is written
+        return greedy(logits)
+
+    request = Request(torch.tensor([1, 5, 2]), 1, choose)
+    server.submit(request)
+    try:
+        server.run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert came == [signal.SIGTERM] and len(request.written) == 1

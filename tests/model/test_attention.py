@@ -55,6 +55,12 @@ def heads(dtype=torch.float32):
     return [2 * random(*shape, seed=i, dtype=dtype) for i, shape in enumerate(shapes)]
 
 
+def test_softmax_of_many_equal_scores_sums_to_1_in_half_precision():
+    weights = softmax(torch.zeros(70_000, dtype=torch.float16))
+    # 1/70,000 is 239.67 of float16's smallest step, of which it gets 240.
+    assert weights.double().sum().item() == pytest.approx(1, abs=0.002)
+
+
 def test_softmax_is_pytorchs_even_for_huge_scores_and_zero_without_any():
     for size in (1.0, 1e4, 1e38):
         scores = size * random(3, 4, 5)

@@ -268,7 +268,7 @@ def test_ragged_streams_equal_each_stream_alone_with_nan_in_all_that_is_not_kept
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_no_quantized_number_is_off_by_more_than_half_a_scale(dtype):
-    for size in (1e-30, 1e-3, 1.0, 1e30):
+    for size in (1e-37, 1e-30, 1e-3, 1.0, 1e30):
         x = (random(50, 7) * size).to(dtype)
         x[0] = 0
         integers, scales = c.quantize(x)

@@ -278,6 +278,14 @@ def test_weights_that_are_not_on_the_cpu_stay_as_they_are():
         assert type(pack_weights(model).unembedding) is nn.Linear
 
 
+def test_a_prepacked_model_is_not_packed_in_silence():
+    model = prepack(GPT(WIDER))
+    if PrepackedLinear not in {type(x) for x in model.modules()}:
+        pytest.skip("no such layers here")
+    with pytest.raises(ValueError, match="the model is prepacked"):
+        pack_weights(model)
+
+
 @pytest.mark.parametrize("change", [prepack, pack])
 def test_no_gradient_is_lost_in_silence(change):
     """By itself nothing is trained; what is asked to be has no way through a layer."""

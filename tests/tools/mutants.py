@@ -44,6 +44,8 @@ TESTS = {
     "decoding/sampling": ["sampling"],
     "decoding/serving": ["serving"],
     "decoding/speculation": ["speculation"],
+    "decoding/beam_search": ["sampling"],
+    "model/encoder_decoder": ["encoder_decoder"],
     "training/loop": ["loop"],
     "training/optimizers": ["optimizers", "loop"],
     "training/checkpoints": ["checkpoints"],
@@ -240,7 +242,7 @@ def main() -> None:
             minutes = (time.monotonic() - begin) / 60
             print(f"{module}: {n - len(survivors)} of {n} faults noticed, of {n_all}")
             print(*survivors, f"{minutes:.0f} minutes", sep="\n", flush=True)
-    print(f"all: {total - missed} of {total}, {(total - missed) / total:.1%}")
+    print(f"together: {total - missed} of {total}, {(total - missed) / total:.1%}")
 
 
 if __name__ == "__main__":

@@ -413,6 +413,9 @@ REFUSED = {
     r"log-probabilities \(2, 3\)": partial(
         reward.reward_loss, torch.ones(2, 3), torch.ones(2), torch.ones(2, 4) > 0
     ),
+    "there are 0 answers": partial(
+        reward.reward_loss, torch.ones(0, 3), torch.ones(0), torch.ones(0, 3) > 0
+    ),
     "4 advantages for 2": partial(
         reward.reward_loss, torch.ones(2, 3), torch.ones(4), torch.ones(2, 3) > 0
     ),
