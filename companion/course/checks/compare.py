@@ -120,13 +120,10 @@ def compare(name: str, answer: Callable, exercise: Exercise) -> None:
             print(f"○ {name}: yours to write")
             return
 
-        expected = []
-        for i, case in enumerate(exercise.cases):
-            wanted, right_results = right_outcome(exercise, case)
-            if isinstance(outcomes[i], Unusable):
-                words = f"{outcomes[i]}, wanted {describe(right_results[0])}"
-                outcomes[i] = Mistake(words)
-            expected.append(wanted)
+        rights = [right_outcome(exercise, case) for case in exercise.cases]
+        expected = [wanted for wanted, _ in rights]
+        pairs = zip(outcomes, rights, strict=True)
+        outcomes = [usable_or_mistake(x, results) for x, (_, results) in pairs]
 
         faults = faults_of(outcomes, expected)
         if not any(faults):
@@ -141,6 +138,13 @@ def compare(name: str, answer: Callable, exercise: Exercise) -> None:
             shown = case_in_words(exercise.use, answer, exercise.cases[i])
             words = f"for {shown}: {words}"
     raise Mistake(f"{name}: {words}")
+
+
+def usable_or_mistake(outcome: object, right_results: list) -> object:
+    """Returns an outcome, or the mistake in place of what nothing can be made of."""
+    if not isinstance(outcome, Unusable):
+        return outcome
+    return Mistake(f"{outcome}, wanted {describe(right_results[0])}")
 
 
 def right_outcome(exercise: Exercise, case: tuple) -> tuple[object, list]:
