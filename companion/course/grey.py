@@ -54,12 +54,11 @@ class Lines:
         }
 
     def styles(self) -> Iterator[dict]:
-        """Gives the dashes and markers that they could have, without end."""
+        """Gives the dashes and markers that they could have."""
         first = self.artists[0]
         has_line = first.get_linestyle() != "None"
         has_markers = first.get_marker() != "None"
-        number = 0
-        while True:
+        for number in range(len(DASHES) * len(MARKERS)):
             dash = DASHES[number % len(DASHES)]
             marker = MARKERS[number % len(MARKERS)]
             if not has_line:
@@ -68,7 +67,6 @@ class Lines:
                 yield {"dash": dash}
             else:
                 yield {"dash": dash, "marker": marker}
-            number += 1
 
 
 @dataclass

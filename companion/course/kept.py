@@ -157,7 +157,8 @@ def my_path() -> Path:
 def read_sections(path: Path) -> Sections:
     """Returns each chapter's part of such a file; of none, the head alone.
 
-    Raises ValueError for a file that is no text, or has a heading without a number.
+    Raises ValueError for a file that is no text, and for a heading without a number or
+    with one that came before.
     """
     if not path.exists():
         return {TOP: HEAD}
@@ -167,6 +168,8 @@ def read_sections(path: Path) -> Sections:
         number, _, body = part.partition("\n")
         if not number.strip().isdigit():
             raise ValueError(f"{HEADING}{number} has no number")
+        if int(number) in sections:
+            raise ValueError(f"{HEADING}{number} stands there twice")
         sections[int(number)] = body.strip("\n")
     return sections
 
@@ -231,20 +234,24 @@ def globals_used(code: CodeType) -> set[str]:
 def merged(section: str, cell: str) -> str:
     """Puts a cell's statements into a section: each in the place of what it redefines.
 
+    That is a statement all of whose names it defines; one that defines more stays.
     Raises SyntaxError where either is no Python.
     """
-    kept = statements(section)
-    for names, text in statements(cell):
-        same = [i for i, (others, said) in enumerate(kept) if names & others]
-        if not names:
-            same = [i for i, (_, said) in enumerate(kept) if said == text]
-        for i in reversed(same[1:]):
-            del kept[i]
-        if same:
-            kept[same[0]] = names, text
-        else:
-            kept.append((names, text))
-    return "\n\n\n".join(text for _, text in kept)
+    old = statements(section)
+    places: list[list[str]] = [[text] for _, text in old]  # what stands in their place
+    redefined = set()
+    added = []
+    for new_names, new_text in statements(cell):
+        same = [i for i, (names, _) in enumerate(old) if names and names <= new_names]
+        if not new_names:
+            same = [i for i, (_, text) in enumerate(old) if text == new_text]
+        for i in same:
+            if i not in redefined:
+                places[i].clear()
+        redefined.update(same)
+        place = places[same[0]] if same else added
+        place.append(new_text)
+    return "\n\n\n".join(text for place in [*places, added] for text in place)
 
 
 def statements(source: str) -> list[tuple[set[str], str]]:
@@ -252,7 +259,7 @@ def statements(source: str) -> list[tuple[set[str], str]]:
 
     Comments belong to the statement that follows them; those at the end define nothing.
     """
-    lines = source.splitlines()
+    lines = source.split("\n")  # as Python counts them
     found: list[tuple[set[str], str]] = []
     start = 0
     for node in ast.parse(source).body:
@@ -280,12 +287,16 @@ def names_defined(node: ast.stmt) -> set[str]:
             return {node.name}
         members = set().union(*map(names_defined, node.body))
         return {f"{node.name}: {', '.join(sorted(members))}"}
-    if isinstance(node, ast.FunctionDef):
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {alias.asname or alias.name for alias in node.names}
+    loops = (x.target for x in ast.walk(node) if isinstance(x, ast.comprehension))
+    within = {id(x) for target in loops for x in ast.walk(target)}  # a loop's own
     stored = (x for x in ast.walk(node) if isinstance(x, ast.Name))
-    return {x.id for x in stored if isinstance(x.ctx, ast.Store)}
+    return {
+        x.id for x in stored if isinstance(x.ctx, ast.Store) and id(x) not in within
+    }
 
 
 def unused(path: Path) -> Path:

@@ -45,6 +45,14 @@ def marks_of(figure) -> list:
     return [mark for group in tell_apart(figure) for mark in group]
 
 
+def test_more_series_than_there_are_signs_come_to_an_end():
+    figure, axis = plt.subplots()
+    for i in range(30):
+        axis.plot([1, 2], "o", color="grey", label=f"series {i}")
+    assert len(marks_of(figure)) == 30
+    plt.close(figure)
+
+
 @pytest.mark.parametrize("kind", ["lines", "points", "marks", "bars"])
 @pytest.mark.parametrize("n", range(3, 8))
 def test_three_or_more_series_differ_and_so_do_their_signs_in_the_legend(kind, n):

@@ -144,6 +144,32 @@ def test_two_cells_of_a_chapter_may_extend_one_class(path):
     assert path.read_text("utf-8").count("class MyAttention(MyAttention)") == 2
 
 
+LOOPS = (
+    "steps = []\nfor i in (1, 2):\n    steps += [i]\nfor i in (3, 4):\n    steps += [i]"
+)
+
+
+@pytest.mark.parametrize(
+    "first, second, given",
+    [
+        ("squares = [i * i for i in (1, 2)]", "evens = [i for i in (0, 2)]", "squares"),
+        ("width, depth = 64, 4", "width = 128", "depth"),
+        ("n = 1\nn += 1", "m = 2", "n"),
+        (LOOPS, "m = 2", "steps"),
+        ("async def later():\n    x = 1", "x = 2", "later"),
+        ("text = 'x\fy'", "m = 2", "text"),
+    ],
+)
+def test_nothing_that_a_cell_says_is_lost_by_another(first, second, given, path):
+    machine = visit(4, path)
+    alone = {}
+    exec(first, alone)
+    machine.keep(first)
+    for cell in (second, second):
+        names = machine.keep(cell)
+        assert callable(names[given]) or names[given] == alone[given]
+
+
 EDIT = "def attend(self, queries, keys, values, now):"
 
 
@@ -184,6 +210,7 @@ BROKEN = {
     "import torch\n": ("import torch\nimport no_such\n", "ModuleNotFoundError"),
     f"{kept.HEADING}04": (f"{kept.HEADING}four", "four has no number"),
     "class MyGPT": ("class HerGPT", "MyGPT"),
+    "class MyBlock": (f"{kept.HEADING}04\n\n\nclass MyBlock", "stands there twice"),
     "from torch import nn\n": ("from torch import nn\nexit(1)\n", "SystemExit"),
     "self.to_keys(x)": ("self.to_keyes(x)", "AttributeError"),
 }

@@ -83,6 +83,7 @@ def test_a_rung_is_its_model_after_so_many_steps_at_rates_that_rise_and_fall():
     assert len(rates) == 30 and max(rates) == 1.0 and rates.index(1.0) < 11
     assert rates[:10] == sorted(rates[:10]) and rates[10:] == sorted(rates[10:])[::-1]
     assert 0 < rates[-1] < 0.1
+    assert optimizer.param_groups[0]["lr"] == 1.0  # for another run
     assert loss == ladder.validation_loss(model) < 4 and not model.training
 
 

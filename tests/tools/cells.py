@@ -1,5 +1,6 @@
 """The chapters as they lie in the notebooks: their files, and what stands in them."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,9 +13,17 @@ PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 
 
 def chapters(beginnings: Sequence[str] = ()) -> list[Path]:
-    """The chapters whose names begin as given, as "05" and "16_n"; or all of them."""
+    """The chapters whose names begin as given, as "05" and "16_n"; or all of them.
+
+    Ends the program where one of them begins none.
+    """
     if not beginnings:
         return PATHS
+    for beginning in beginnings:
+        if not any(path.name.startswith(beginning) for path in PATHS):
+            sys.exit(
+                f"error: no chapter's name begins with {beginning!r}; say 05 for 05"
+            )
     return [path for path in PATHS if path.name.startswith(tuple(beginnings))]
 
 

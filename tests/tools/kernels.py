@@ -11,6 +11,7 @@ each of which all paths are run under:
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -48,6 +49,11 @@ def run(words: list[str], environment: dict[str, str]) -> list[str]:
     return failed
 
 
+def how_far(call: dict) -> float:
+    """From its bound, by whatever factor, to either side."""
+    return abs(math.log(call["ratio"]))
+
+
 def nearest(calls: Path) -> list[str]:
     """A line for each comparison that came near, with its nearest ratio."""
     found = {}
@@ -55,7 +61,7 @@ def nearest(calls: Path) -> list[str]:
     for call in map(json.loads, lines):
         test = call["test"].partition("[")[0]
         key = test, *call["places"]
-        if key not in found or call["ratio"] > found[key]["ratio"]:
+        if key not in found or how_far(call) < how_far(found[key]):
             found[key] = call
     return [
         f"{call['ratio']:.2f} of the bound ({call['difference']:.2g} of"

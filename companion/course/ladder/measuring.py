@@ -82,7 +82,10 @@ def rung(
         n_steps=n_steps,
         generator=generator,
     )
-    train(model, optimizer, drawn, on_step=after)
+    try:
+        train(model, optimizer, drawn, on_step=after)
+    finally:
+        scale_rates(optimizer, rates, 1.0)
     line.update(Line(words))
     model.eval()
     return validation_loss(model, tokenizer)
