@@ -48,7 +48,8 @@ def marks_of(figure) -> list:
 def test_more_series_than_there_are_signs_come_to_an_end():
     figure, axis = plt.subplots()
     for i in range(30):
-        axis.plot([1, 2], "o", color="grey", label=f"series {i}")
+        grey = (0.4 + i / 300,) * 3
+        axis.plot([1, 2], "o", color=grey, label=f"series {i}")
     assert len(marks_of(figure)) == 30
     plt.close(figure)
 
