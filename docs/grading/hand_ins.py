@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nbformat
 
-from .cells import Given, marks, name_of
+from .cells import HIDDEN, Given, marks, name_of
 
 
 class NotTaken(Exception):
@@ -38,10 +38,17 @@ def is_answered(notebook, given: list[Given]) -> bool:
     return not stubs.keys() <= found
 
 
-def is_foreign(notebook, names: set[str]) -> bool:
-    """Whether most of its marked cells are those of another assignment."""
+def is_foreign(notebook, given: list[Given]) -> bool:
+    """Whether most of its marked cells are those of another assignment.
+
+    One without any mark is foreign if nothing stands in it that was given out.
+    """
+    names = {cell.name for cell in given}
     marked = {name_of(cell) for cell in notebook.cells if marks(cell)}
-    return len(marked - names) > len(marked & names)
+    if marked:
+        return len(marked - names) > len(marked & names)
+    shown = {HIDDEN.sub("", cell.source).strip() for cell in given} - {""}
+    return not any(text in cell.source for cell in notebook.cells for text in shown)
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -65,8 +72,7 @@ def choose(folder: Path, name: str, given: list[Given]) -> tuple[Path, str]:
     files = files_in(folder)
     read = {path: readable(path) for path in files}
     found = {path: notebook for path, notebook in read.items() if notebook}
-    names = {cell.name for cell in given}
-    own = {path: nb for path, nb in found.items() if not is_foreign(nb, names)}
+    own = {path: nb for path, nb in found.items() if not is_foreign(nb, given)}
     answered = {path: nb for path, nb in own.items() if is_answered(nb, given)}
 
     def shown(paths) -> str:

@@ -51,8 +51,9 @@ def mend_cell(notebook, cell: Given, given: list[Given], is_untouched) -> list[s
     said = []
     found = [x for x in notebook.cells if name_of(x) == cell.name]
     if not found:
-        if cell.is_check:
-            notebook.cells.insert(place_of(notebook, cell, given), new_cell(cell))
+        if cell.is_locked and cell.cell_type == "code":
+            place = 0 if cell is given[0] else place_of(notebook, cell, given)
+            notebook.cells.insert(place, new_cell(cell))
         return [f"the cell {cell.name} is missing"]
 
     if len(found) > 1:

@@ -11,6 +11,7 @@ from released import ANSWERS, GIVEN, as_bytes, notebook, solved
 
 UNTOUCHED, SOLVED = as_bytes(notebook()), as_bytes(solved())
 HALF = as_bytes(notebook(first=ANSWERS["first"]))
+SCRATCH = as_bytes(new_notebook(cells=[new_code_cell("print('scratch')")]))
 OTHER = as_bytes(
     new_notebook(
         cells=[new_code_cell(metadata={"nbgrader": {"grade_id": "of another"}})]
@@ -30,6 +31,7 @@ def handed_in(folder, files: dict):
     [
         ({"01.ipynb": SOLVED}, "01.ipynb", ""),
         ({"01.ipynb": UNTOUCHED, "notes.txt": b"mine"}, "01.ipynb", ""),
+        ({"01.ipynb": UNTOUCHED, "Untitled.ipynb": SCRATCH}, "01.ipynb", ""),
         ({"01.ipynb": b"\xef\xbb\xbf" + SOLVED}, "01.ipynb", ""),
         ({"01 (1).ipynb": SOLVED}, "01 (1).ipynb", "01 (1).ipynb was taken for"),
         ({"01.ipynb": UNTOUCHED, "b.ipynb": SOLVED}, "b.ipynb", "b.ipynb was taken"),

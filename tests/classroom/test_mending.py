@@ -76,7 +76,13 @@ def test_a_missing_check_goes_behind_its_answer_a_lost_one_above_hidden_tests():
     for cell in handed_in.cells:
         cell.metadata.clear()
     assert mended(handed_in) == [f"the cell {name} is missing" for name in EVERY]
-    assert names(handed_in)[5:] == ["check-first", "check-second"]
+    assert names(handed_in)[0] == "set-up"
+    assert names(handed_in)[6:] == ["check-first", "check-second"]
+
+    handed_in = solved()
+    del handed_in.cells[0]
+    assert mended(handed_in) == ["the cell set-up is missing"]
+    assert names(handed_in) == EVERY
 
 
 def test_what_stood_elsewhere_is_put_back():
