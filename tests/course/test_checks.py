@@ -349,6 +349,16 @@ def compared(answer, right, *cases, mistakes=None, **how) -> str:
     return str(caught.value)
 
 
+def test_what_is_handed_over_stays_to_the_bit_also_in_a_tuple():
+    def spoils(pair):
+        total = pair[0] + pair[1]
+        pair[0].mul_(1.00005)
+        return total
+
+    said = compared(spoils, lambda pair: pair[0] + pair[1], ((X, X.clone()),))
+    assert said == "name: the function changes its input: work on a copy"
+
+
 def test_a_dictionary_must_have_the_same_keys_and_no_other():
     right = {"loss": 1.5, "seen": [1, 2]}
     assert difference(dict(right), right) is None

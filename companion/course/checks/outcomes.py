@@ -8,6 +8,7 @@ from functools import partial
 from traceback import walk_tb
 from types import FrameType
 
+import torch
 from torch import Tensor
 
 from .differences import safe_difference
@@ -67,9 +68,25 @@ def run_answer(use: Callable, function: Callable, case: tuple) -> object:
         return Stop(error, raised_by(error, function))
 
     for before, after in zip(case, arguments, strict=True):
-        if isinstance(before, Tensor | list | dict) and safe_difference(after, before):
+        if is_changed(before, after):
             return Effect("the function changes its input: work on a copy")
     return result
+
+
+def is_changed(before: object, after: object) -> bool:
+    """Whether tensors, or what holds them, are no longer what they were, to the bit.
+
+    What else a case may hold, as a model that is to learn, isn't looked at.
+    """
+    if isinstance(before, tuple):
+        return any(is_changed(*pair) for pair in zip(before, after, strict=True))
+    if not isinstance(before, Tensor | list | dict):
+        return False
+    if safe_difference(after, before):
+        return True
+    if not isinstance(before, Tensor) or not before.is_floating_point():
+        return False
+    return not torch.allclose(after, before, rtol=0, atol=0, equal_nan=True)
 
 
 def own_names(function: Callable) -> dict | None:
