@@ -547,7 +547,8 @@ def one_and_three(mix):
     return min(router_gradient(mix, k) for k in (1, 3)) > 1e-2
 
 
-@wrong(checks.router, "always sums to 0")
+# Where some rows alone learn, the sum is what was drawn, and so is the verdict.
+@wrong(checks.router, "always sums to 0|flags a version whose router learns")
 def by_the_sum(mix):
     for k in (1, 2, 3):
         x, router, experts = mixture()
