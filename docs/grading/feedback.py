@@ -13,8 +13,8 @@ from nbformat.v4 import new_output
 from .cells import HIDDEN, marks, name_of
 from .running import ENDED, TOO_LONG
 
-# What a test says, in parts. None is a hole, in the test's source braces: a number fills
-# it, the name of an error, or what an answer gave.
+# What a test says, in parts. None is a hole, braces in the test's source: a number
+# fills it, the name of an error, or what an answer gave.
 Saying = list[str | None]
 SAYINGS: list[Saying] = [  # of all hidden tests
     ["yours to write"],

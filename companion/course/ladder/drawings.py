@@ -74,7 +74,7 @@ def compare(rungs: dict[str, float], title: str, says: str) -> None:
 
 
 def check_finite(rungs: dict[str, float]) -> None:
-    """Raises ValueError for a rung that can't be drawn, as of a training that failed."""
+    """Raises ValueError for a rung that can't be drawn, as after a failed training."""
     for name, loss in rungs.items():
         if not math.isfinite(loss):
             raise ValueError(
