@@ -103,12 +103,12 @@ class Grades(ExportPlugin):
             for step in (course.submitted_directory, course.autograded_directory)
         )
         notebooks = {book.name: given_out(book) for book in assignment.notebooks}
-        said = grades.remarks(submitted, autograded, notebooks)
+        remarks = grades.remarks(submitted, autograded, notebooks)
         try:
             submission = gradebook.find_submission(assignment.name, student.id)
         except MissingEntry:
             submission = None
-        return grades.row(assignment, student, submission, said)
+        return grades.row(assignment, student, submission, remarks)
 
 
 def with_others(parts: list, others: dict) -> list:

@@ -98,8 +98,19 @@ def race(measured: dict) -> str:
 
 
 def parts(measured: dict) -> str:
-    """What each part does, alone and in company."""
+    """What each part does, alone and in company.
+
+    Raises ValueError unless the race has run with and without each part, and no others.
+    """
     loss = {row["name"]: f"{row['loss']:.2f}" for row in measured["race"]}
+    runs = {f"{run} {name}" for run in ("plain and", "all parts but") for name in PARTS}
+    runs |= {"plain, whole", "plain", "all parts"}
+    if loss.keys() != runs:
+        others = ", ".join(sorted(loss.keys() ^ runs))
+        raise ValueError(
+            f"PARTS in tests/benchmarks/tables.py and the race differ in {others}: run"
+            " `ROWS=race make bench`, or name the part there"
+        )
     head = [
         "part",
         f"plain ({loss['plain']}) and it",
