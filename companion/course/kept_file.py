@@ -100,7 +100,7 @@ def statements(source: str) -> list[Statement]:
     """
     lines = source.split("\n")  # as Python counts them
     found: list[Statement] = []
-    start = 0
+    start: int | None = 0
     for node in ast.parse(source).body:
         if node.end_lineno == start:  # after a `;`: one with what stands before it
             found[-1].names.update(names_defined(node))
