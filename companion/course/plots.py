@@ -56,7 +56,7 @@ def finish(
     if labelled and not axis.get_legend():
         axis.legend()
 
-    seen = {"alt": alt}
+    seen: dict[str, object] = {"alt": alt}
     if marks:
         seen["series"] = marks
     display(plt.gcf(), metadata={"image/png": seen})
