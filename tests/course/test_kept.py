@@ -62,6 +62,38 @@ def test_after_each_chapter_it_gives_the_package_s_logits(chapter):
         agreement.check_agreement(my_gpt, chapter)
 
 
+WITH_A_CACHE = [chapter for chapter in CHAPTERS if chapter >= 7]
+IN_ROWS = [chapter for chapter in CHAPTERS if chapter >= 10]
+
+
+@pytest.mark.parametrize("chapter", WITH_A_CACHE)
+def test_a_cache_that_is_wrong_is_found_from_the_chapter_on_that_brings_it(chapter):
+    my_gpt = kept.run(kept_file.sections_before(chapter + 1, COURSE))
+
+    class Wrong(my_gpt.MyGPT):
+        def forward(self, tokens, cache=None, **others):
+            factor = 1 if cache is None else 1.01
+            return factor * super().forward(tokens, cache, **others)
+
+    my_gpt.MyGPT = Wrong
+    with pytest.raises(ValueError, match="its logits with a cache differ"):
+        agreement.check_agreement(my_gpt, chapter)
+
+
+@pytest.mark.parametrize("chapter", IN_ROWS)
+def test_rows_of_two_lengths_are_compared_from_chapter_10_on(chapter):
+    my_gpt = kept.run(kept_file.sections_before(chapter + 1, COURSE))
+
+    class Wrong(my_gpt.MyGPT):
+        def forward(self, tokens, cache=None, last=None):
+            factor = 1 if last is None else 1.01
+            return factor * super().forward(tokens, cache, last)
+
+    my_gpt.MyGPT = Wrong
+    with pytest.raises(ValueError, match="in rows of two lengths differ"):
+        agreement.check_agreement(my_gpt, chapter)
+
+
 ORDERS = [CHAPTERS, CHAPTERS[::-1], CHAPTERS * 2, [*CHAPTERS, 4], [CHAPTERS[-1], 4]]
 
 
@@ -169,6 +201,14 @@ def test_nothing_that_a_cell_says_is_lost_by_another(first, second, given, path)
     for cell in (second, second):
         names = machine.keep(cell)
         assert callable(names[given]) or names[given] == alone[given]
+
+
+def test_what_stands_behind_a_semicolon_is_one_with_what_stands_before_it():
+    section = "n = 1; m = 2\nlater = 3"
+    found = [names for names, _ in kept_file.statements(section)]
+    assert found == [{"n", "m"}, {"later"}]
+    redefined = kept_file.merged(section, "later = 4")
+    assert redefined == "n = 1; m = 2\n\n\nlater = 4"
 
 
 EDIT = "def attend(self, queries, keys, values, now):"
