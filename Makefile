@@ -80,7 +80,7 @@ bench: data ## measure training and decoding against what others would use
 	-$(PYTHON) -m pip install --quiet --editable .[bench]
 	$(PYTHON) tests/benchmarks/bench.py
 
-tables: ## write what `make bench` measured into docs/speed.md and the README
+tables: $(VENV)/ready ## write what `make bench` measured into docs/speed.md and the README
 	$(PYTHON) tests/benchmarks/tables.py
 
 seeds: data ## run the chapters with other seeds; N=3 seeds, ONE=05 for one chapter

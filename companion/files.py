@@ -1,9 +1,11 @@
-"""Files: written in whole, or left as they were."""
+"""Files: written in whole, or left as they were, and by one process at a time."""
 
 import os
 import secrets
 import shutil
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .interrupts import interrupts_put_off
@@ -97,3 +99,54 @@ def remove(part: Path) -> None:
     """Removes a part, where there is one."""
     with suppress(FileNotFoundError, NotADirectoryError):
         part.unlink()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Within, all others that lock this file, too, wait, in any process.
+
+    A file beside it, `.lock` behind its name, holds the word of who is within. Raises
+    OSError where it can't be made.
+    """
+    lock = path.with_name(f"{path.name}.lock")
+    word = secrets.token_hex(8)
+    take_lock(lock, word)
+    try:
+        yield
+    finally:
+        if read_lock(lock) == word:
+            lock.unlink(missing_ok=True)
+
+
+def take_lock(lock: Path, word: str) -> None:
+    """Waits until nobody holds a lock, and takes it by a word of one's own.
+
+    A lock that says the same for 5 s is that of a process that died, and is taken over.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    word_before = None
+    n_same = 0
+    while True:
+        try:
+            with lock.open("x") as file:
+                file.write(word)
+            return
+        except FileExistsError:
+            pass
+
+        word_now = read_lock(lock)
+        n_same = n_same + 1 if word_now == word_before else 0
+        word_before = word_now
+        if n_same == 100:
+            lock.write_text(word)
+        time.sleep(0.05)
+        if n_same == 100 and read_lock(lock) == word:  # nobody else took it over
+            return
+
+
+def read_lock(lock: Path) -> str | None:
+    """Returns the word by which a lock is held; None if it isn't."""
+    try:
+        return lock.read_text()
+    except FileNotFoundError:
+        return None

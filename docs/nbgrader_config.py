@@ -12,15 +12,8 @@ from pathlib import Path
 os.environ.pop("MY_GPT", None)
 sys.path.insert(0, str(Path(__file__).parent))
 
-from grading.plugins import (  # noqa: E402
-    ByHand,
-    Grades,
-    Hide,
-    Mend,
-    Run,
-    take_their_places,
-    with_others,
-)
+from grading.converters import take_their_places  # noqa: E402
+from grading.plugins import ByHand, Grades, Hide, Mend, Run, with_others  # noqa: E402
 from nbgrader.converters import Autograde, GenerateFeedback  # noqa: E402
 from nbgrader.preprocessors import Execute, GetGrades  # noqa: E402
 

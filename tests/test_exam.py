@@ -9,7 +9,10 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import exam
+import exam_questions
 import pytest
+
+from companion.course import checks
 
 SEEDS = range(200)
 ROSTER = "id,first_name,last_name,email\nada,Ada,Lovelace,a@b.org\nt<1,Alan,\n\nx y,,\n"
@@ -117,13 +120,15 @@ def window_mask(text: str) -> str:
 SOLVERS = [attention, two_merges, cache_bytes, advantage, offset, window_mask]
 
 
-@pytest.mark.parametrize("title, solve", [*zip(exam.TEMPLATES, SOLVERS, strict=True)])
+@pytest.mark.parametrize(
+    "title, solve", [*zip(exam_questions.TEMPLATES, SOLVERS, strict=True)]
+)
 def test_what_is_right_is_what_the_printed_question_asks_for(title, solve):
     """For 200 seeds, and no mistake gives it; it is short, and not always the same."""
     met = set()
     for seed in SEEDS:
-        question = exam.draw_questions(str(seed), "ada", [title])[title]
-        printed = exam.number(question.right).replace("−", "-")
+        question = exam_questions.draw_questions(str(seed), "ada", [title])[title]
+        printed = exam_questions.number(question.right).replace("−", "-")
         right = solve(plain(question.text))
         if isinstance(right, str):
             assert printed == right
@@ -140,9 +145,9 @@ def test_what_is_right_is_what_the_printed_question_asks_for(title, solve):
 
 def test_a_key_s_mistakes_are_worked_out_by_hand():
     """One of each kind, in a way of its own."""
-    title, merges, cache, group, turned, mask = exam.TEMPLATES
+    title, merges, cache, group, turned, mask = exam_questions.TEMPLATES
     for seed in map(str, range(20)):
-        asked = exam.draw_questions(seed, "ada")
+        asked = exam_questions.draw_questions(seed, "ada")
 
         query, *keys = vectors(plain(asked[title].text))
         values = whole(re.search(r"values (.*?)\.", asked[title].text)[1])
@@ -180,22 +185,22 @@ def test_a_key_s_mistakes_are_worked_out_by_hand():
 
 def test_an_unclear_question_is_drawn_again():
     questions = [
-        exam.Question("", right, "", {"a slip": given})
+        exam_questions.Question("", right, "", {"a slip": given})
         for right, given in [(2.0, 2.01), ("0–3", "0–3"), (2.0, 2.1)]
     ]
-    assert exam.drawn(lambda draw: draw.pop(0), [*questions]) is questions[2]
+    assert exam_questions.drawn(lambda draw: draw.pop(0), [*questions]) is questions[2]
     with pytest.raises(ValueError, match="template: a mistake gives what is right"):
 
         def template(draw):
             return questions[0]
 
-        exam.drawn(template, None)
+        exam_questions.drawn(template, None)
 
 
 def test_words_that_no_check_has_are_refused():
     for piece in ("no such words", "the"):
         with pytest.raises(ValueError, match=f"'{piece}' is in"):
-            exam.known_mistakes(exam.checks.one_query, piece)
+            exam_questions.known_mistakes(checks.one_query, piece)
 
 
 @pytest.fixture
@@ -285,11 +290,11 @@ def test_each_name_has_a_page_and_the_key_has_all(roster, tmp_path):
     for html, (name, student) in zip(found, names, strict=True):
         text = plain(html)
         assert name in text and student in text and "exam s-1" in text
-        assert html.count("class='box'") == len(exam.TEMPLATES)
-        for question in exam.draw_questions("s-1", student).values():
+        assert html.count("class='box'") == len(exam_questions.TEMPLATES)
+        for question in exam_questions.draw_questions("s-1", student).values():
             assert plain(question.text) in text
             for x in (question.right, *question.mistakes.values()):
-                assert exam.number(x).replace("−", "-") in marking
+                assert exam_questions.number(x).replace("−", "-") in marking
     assert "exam s-1" in marking and "Show your way" not in marking
     words = plain(sheets.read_text("utf-8"))
     assert "no scale" not in words  # no student sees the key

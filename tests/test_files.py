@@ -3,11 +3,12 @@
 import os
 import signal
 import sys
+import time
 from contextlib import contextmanager
 
 import pytest
 
-from companion.files import check_writable, write_atomically
+from companion.files import check_writable, locked, write_atomically
 from companion.interrupts import deferred_interrupts, interrupts_put_off
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="limits and links of POSIX")
@@ -175,3 +176,36 @@ def test_pressed_again_when_patience_is_over_it_is_raised_at_once():
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("not reached")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_lock_is_left_to_whom_it_belongs(tmp_path, monkeypatch):
+    """One is held for longer than 5 s, and another process takes it over."""
+    path = tmp_path / "file"
+    lock = tmp_path / "file.lock"
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with locked(path):
+        first = lock.read_text()
+        with locked(path):
+            assert lock.read_text() != first
+        lock.write_text("a third one's")
+    assert lock.read_text() == "a third one's"
+
+
+def test_locks_that_others_hold_in_turn_are_waited_for(tmp_path, monkeypatch):
+    """However long it takes: none of them has died."""
+    path = tmp_path / "file"
+    lock = tmp_path / "file.lock"
+    lock.write_text("0")
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) % 60 == 0:
+            lock.write_text(str(len(waits)))
+        if len(waits) == 300:
+            lock.unlink()
+
+    monkeypatch.setattr(time, "sleep", wait)
+    with locked(path):
+        assert len(waits) == 300
+    assert not lock.exists()

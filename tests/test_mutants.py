@@ -1,4 +1,4 @@
-"""`make mutants`: a fault is what the tests run, and every named test file is there."""
+"""`make mutants`: a fault is what the tests run, and every module has its tests."""
 
 import os
 import sys
@@ -58,9 +58,20 @@ def test_a_fault_is_noticed_and_the_module_stands_there_again(tmp_path, monkeypa
         assert module.read_text() == right
 
 
-def test_the_modules_of_the_default_run_and_their_tests_are_there():
-    for module, names in mutants.TESTS.items():
-        assert (mutants.ROOT / "companion" / f"{module}.py").exists(), module
-        for test in mutants.test_files(module):
-            assert (mutants.ROOT / test).exists(), test
-        assert names
+@pytest.mark.parametrize("module", mutants.modules())
+def test_each_module_of_the_package_has_tests(module):
+    """By its path, or as the table says where they are."""
+    for test in mutants.test_files(module):
+        assert (mutants.ROOT / test).exists(), f"{module}: there is no {test}"
+
+
+def test_the_table_has_only_what_the_path_does_not_tell():
+    assert mutants.ELSEWHERE.keys() <= {*mutants.modules()}
+    for module, names in mutants.ELSEWHERE.items():
+        assert names != [mutants.by_path(module)], module
+
+
+def test_the_default_run_has_the_modules_of_its_rooms_and_no_others():
+    found = mutants.modules(*mutants.ROOMS)
+    assert {"model/gpt", "text/dates", "pretrained/weights"} < {*found}
+    assert {name.partition("/")[0] for name in found} == {*mutants.ROOMS}

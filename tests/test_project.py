@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import rattler
 import yaml
-from benchmarks.tables import PLACES, with_tables
+from benchmarks.tables import GROUPS, PLACES, taken_over, with_tables
 from packaging.requirements import Requirement
 from test_launch import UPDATE
 
@@ -288,6 +288,52 @@ def test_the_tables_are_what_was_measured():
     assert "| 12,300 tokens/s | llama.cpp: 26.4 |" in readme
     with pytest.raises(ValueError, match="must have one <!-- pairs -->"):
         with_tables(path, speed.replace("<!-- pairs -->", ""), found)
+
+
+def test_the_tables_take_over_what_was_measured_anew_and_keep_the_rest():
+    before = json.loads((ROOT / "docs" / "bench.json").read_text("utf-8"))
+    assert taken_over({"machines": {}}, before) == before
+    fast = {"machines": {"serving": {"threads": 9}, "nanogpt": {}}, "nanogpt": {}}
+    fast["serving"] = [before["serving"][0] | {"ours": 1}]
+    found = taken_over(fast, before)
+    assert found["serving"][0]["ours"] == 1
+    assert found["machines"]["serving"] == {"threads": 9}
+    changed = {"serving"}
+    for name in {*GROUPS} - changed:
+        assert found[name] == before[name]
+        assert found["machines"][name] == before["machines"][name]
+
+    turned = dict(reversed(before.items()))
+    for path in PLACES:  # in the tables' own order, however they were measured
+        made = with_tables(path, TOLD[path.name], taken_over(turned, before))
+        assert made == TOLD[path.name]
+
+
+def test_what_the_tables_lack_is_said_in_a_sentence():
+    before = json.loads((ROOT / "docs" / "bench.json").read_text("utf-8"))
+    with pytest.raises(ValueError, match="no table knows the group speed"):
+        taken_over({"machines": {"speed": {}}, "speed": [1]}, before)
+    without = {name: rows for name, rows in before.items() if name != "packed"}
+    with pytest.raises(ValueError, match="packed was never measured: run `ROWS=packed"):
+        taken_over({"machines": {}}, without)
+    raced = [row for row in before["race"] if row["name"] != "all parts but muon"]
+    speed = ROOT / "docs" / "speed.md"
+    with pytest.raises(ValueError, match="the race differ in all parts but muon: run"):
+        with_tables(speed, TOLD["speed.md"], before | {"race": raced})
+    before["packed"] = before["packed"][:-2]
+    with pytest.raises(ValueError, match="packed has no row against llama.cpp"):
+        with_tables(README, TOLD["README.md"], before)
+
+
+def test_the_tables_know_every_group_that_is_measured():
+    """bench.py imports what not every machine has, so it is read."""
+    tree = ast.parse((ROOT / "tests" / "benchmarks" / "bench.py").read_text("utf-8"))
+    (groups,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "GROUPS"
+    )
+    assert sorted(key.value for key in groups.keys) == sorted(GROUPS)
 
 
 def test_the_project_has_one_version(monkeypatch):

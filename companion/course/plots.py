@@ -1,6 +1,8 @@
 """The few figures that chapters share, in one style."""
 
+import math
 import time
+from collections import deque
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
@@ -54,7 +56,7 @@ def finish(
     if labelled and not axis.get_legend():
         axis.legend()
 
-    seen = {"alt": alt}
+    seen: dict[str, object] = {"alt": alt}
     if marks:
         seen["series"] = marks
     display(plt.gcf(), metadata={"image/png": seen})
@@ -151,8 +153,16 @@ def plot_attention(
     """Draws one head's weights (t s): rows attend, columns are attended to.
 
     Tokens are shown letter by letter, also where matplotlib would read a formula
-    between dollar signs.
+    between dollar signs. Raises ValueError unless there is a token for each row and for
+    each column.
     """
+    n_tokens = len(tokens)
+    if weights.shape != (n_tokens, n_tokens):
+        shape = tuple(weights.shape)
+        raise ValueError(
+            f"weights are {shape}, and must be {(n_tokens, n_tokens)} for {n_tokens}"
+            " tokens: one head's, of one text"
+        )
     if axis is None:
         axis = plt.gca()
     image = axis.imshow(weights.detach().cpu(), vmin=0, vmax=1)
@@ -183,6 +193,8 @@ def in_words(losses: Sequence[float]) -> str:
     if f"{first:.1f}" == f"{last:.1f}":
         return f"is {last:.1f} nats, as it was at first"
     verb = "falls" if last < first else "rises"
+    if math.isnan(first) or math.isnan(last):  # neither is larger
+        verb = "goes"
     return f"{verb} from {first:.1f} to {last:.1f} nats"
 
 
@@ -190,21 +202,30 @@ class LiveCurve:
     """A progress bar over a loss curve, redrawn in place every `every` seconds.
 
     Pass it as `train`'s `on_step`; `tokens_per_step` is for the speed it reports. Loss
-    is in nats, smoothed over the last 20 steps. `losses` keeps all of them.
+    is in nats, smoothed over the last 20 steps. `losses` keeps all of them. A run whose
+    first step isn't the next one begins a new curve, in a picture of its own.
     """
 
     def __init__(self, n_steps: int, tokens_per_step: int = 0, every: float = 3.0):
         self.n_steps = n_steps
         self.tokens_per_step = tokens_per_step
         self.every = every
+        self.begin(first_step=0)
+
+    def begin(self, first_step: int) -> None:
+        """Forgets the run before; the next loss is that of `first_step`."""
+        self.first_step = first_step
         self.losses: list[float] = []
-        self.start = time.monotonic()
+        self.times: deque[float] = deque(maxlen=100)  # when the last steps ended
         self.last_drawn = 0.0
         self.handle: DisplayHandle | None = None  # of the picture in the notebook
 
     def __call__(self, step: int, loss: float) -> None:
         """Notes a step's loss, and draws where it is time or the last step."""
+        if step != self.first_step + len(self.losses):
+            self.begin(step)
         self.losses.append(loss)
+        self.times.append(time.monotonic())
         is_last = step + 1 == self.n_steps
         if is_last or time.monotonic() - self.last_drawn > self.every:
             self.draw()
@@ -213,16 +234,18 @@ class LiveCurve:
     def draw(self) -> None:
         """Draws the bar and the curve in place of the picture before."""
         n = len(self.losses)
+        n_done = self.first_step + n
         report = self.report()
         figure, (bar, axis) = plt.subplots(2, height_ratios=(1, 12))
-        bar.barh(0, n, color=COLORS[2])
+        bar.barh(0, n_done, color=COLORS[2])
         bar.set(xlim=(0, self.n_steps), title=report)
         bar.axis("off")
 
-        axis.plot(self.losses, alpha=0.3)
+        steps = range(self.first_step, n_done)
+        axis.plot(steps, self.losses, alpha=0.3)
         recent = [self.losses[max(0, i - 19) : i + 1] for i in range(n)]
         smoothed = [sum(window) / len(window) for window in recent]
-        axis.plot(smoothed, color=COLORS[0])
+        axis.plot(steps, smoothed, color=COLORS[0])
         axis.set(xlim=(0, self.n_steps), xlabel="step", ylabel="loss (nats)")
         plt.close(figure)
 
@@ -234,12 +257,18 @@ class LiveCurve:
             self.handle = display(figure, display_id=True, metadata=metadata)
 
     def report(self) -> str:
-        """Returns step, loss, speed and time left in one line."""
-        n = len(self.losses)
-        seconds = time.monotonic() - self.start + 1e-9
-        seconds_left = seconds / n * (self.n_steps - n)
-        parts = [f"step {n} of {self.n_steps}", f"loss {self.losses[-1]:.2f}"]
-        if self.tokens_per_step:
-            parts.append(f"{n * self.tokens_per_step / seconds:,.0f} tokens/s")
-        parts.append(f"{seconds_left:.0f} s left")
+        """Returns step, loss, speed and time left in one line.
+
+        Both are reckoned from the last 100 steps, and begin with the second.
+        """
+        n_done = self.first_step + len(self.losses)
+        parts = [f"step {n_done} of {self.n_steps}", f"loss {self.losses[-1]:.2f}"]
+        if len(self.times) > 1:
+            seconds = self.times[-1] - self.times[0] + 1e-9
+            seconds_per_step = seconds / (len(self.times) - 1)
+            if self.tokens_per_step:
+                speed = self.tokens_per_step / seconds_per_step
+                parts.append(f"{speed:,.0f} tokens/s")
+            n_left = max(0, self.n_steps - n_done)
+            parts.append(f"{seconds_per_step * n_left:.0f} s left")
         return ", ".join(parts)

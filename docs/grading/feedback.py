@@ -13,9 +13,10 @@ from nbformat.v4 import new_output
 from .cells import HIDDEN, marks, name_of
 from .running import ENDED, TOO_LONG
 
-# What all hidden tests say, each in parts; None is a number, the name of an error, or
-# what an answer gave.
-SAYINGS = [
+# What a test says, in parts. None is a hole, braces in the test's source: a number
+# fills it, the name of an error, or what an answer gave.
+Saying = list[str | None]
+SAYINGS: list[Saying] = [  # of all hidden tests
     ["yours to write"],
     ["there is no function of this name"],
     [ENDED],
@@ -50,58 +51,59 @@ def verdict(cell) -> str:
     errors = [output for output in outputs if output.output_type == "error"]
     if errors:
         words = errors[-1].evalue.removeprefix(f"{name}: ")
-        return f"✗ {name}: {told(words, sayings(cell.source)) or 'it is wrong'}"
+        return f"✗ {name}: {allowed(words, sayings_of(cell.source)) or 'it is wrong'}"
     if not found and any(x.output_type == "execute_result" for x in outputs):
         return ""  # a share of the points, which stands above the cell
     return f"✓ {name}: it passes"
 
 
-def sayings(source: str) -> list[list[str | None]]:
-    """The words of a hidden test, each in parts; None is what stood in braces."""
-    all_parts = list(SAYINGS)
+def sayings_of(source: str) -> list[Saying]:
+    """All that a hidden test can say."""
+    found = list(SAYINGS)
     for node in ast.walk(ast.parse(HIDDEN.search(source)[0])):
         if isinstance(node, ast.JoinedStr):
             values = [getattr(part, "value", None) for part in node.values]
-            all_parts.append([x if isinstance(x, str) else None for x in values])
+            found.append([x if isinstance(x, str) else None for x in values])
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            all_parts.append([node.value])
-    return all_parts
+            found.append([node.value])
+    return found
 
 
-def told(words: str, every: list) -> str:
-    """What an error says, as far as a test says it itself; empty if it says nothing.
+def allowed(words: str, sayings: list[Saying]) -> str:
+    """What of an error's words a test can say by itself; empty if it says nothing."""
+    return max((allowed_by(words, saying, sayings) for saying in sayings), key=len)
 
-    Of what stood in braces numbers stay, names of errors, and the test's other words.
+
+def allowed_by(words: str, saying: Saying, sayings: list[Saying]) -> str:
+    """What stays of words that are this saying, or its beginning; else nothing.
+
+    Of what fills a hole numbers stay, names of errors, and the test's other words.
     """
-    fitting = (filled(words, parts, every) for parts in every if parts and any(parts))
-    return max(fitting, key=len)
-
-
-def filled(words: str, parts: list[str | None], every: list) -> str:
-    """The words, if they are these parts, or their beginning; else an empty text."""
+    if not any(saying):  # nothing but holes
+        return ""
     kept = ""
-    whole = words
-    for part, following in zip(parts, [*parts[1:], None], strict=True):
+    rest = words
+    for part, following in zip(saying, [*saying[1:], None], strict=True):
         if part is None:
-            end = words.find(following) if following else len(words)
+            end = rest.find(following) if following else len(rest)
             if end < 0:
-                end = len(words)
-            hole = words[:end]
-            words = words[end:]
-            if hole == whole:
+                end = len(rest)
+            filling = rest[:end]
+            rest = rest[end:]
+            if filling == words:
                 return ""
-            kept += harmless(hole) or told(hole, every) or "…"
-        elif words.startswith(part) or part.startswith(words):
-            kept += words[: len(part)]
-            words = words[len(part) :]
+            kept += harmless(filling) or allowed(filling, sayings) or "…"
+        elif rest.startswith(part) or part.startswith(rest):
+            kept += rest[: len(part)]
+            rest = rest[len(part) :]
         else:
             return ""
-    return "" if words.strip(" .:") else kept
+    return "" if rest.strip(" .:") else kept
 
 
-def harmless(hole: str) -> str:
-    """What may stay of what stood in braces: numbers, and the names of errors."""
-    name = hole.partition(":")[0]
+def harmless(filling: str) -> str:
+    """What may stay of what fills a hole: numbers, and the names of errors."""
+    name = filling.partition(":")[0]
     if isinstance(getattr(builtins, name, None), type) or name == "NoneType":
         return name
-    return hole if NUMBERS.fullmatch(hole) else ""
+    return filling if NUMBERS.fullmatch(filling) else ""

@@ -59,15 +59,15 @@ def remarks(
     """What must be known of a score, from a student's two folders of an assignment."""
     if not submitted.exists() and not autograded.exists():
         return NOTHING
-    said = []
+    notes = []
     for name, given in notebooks.items():
         facts = noted(autograded, name)
-        said += facts.get("notes", [])
+        notes += facts.get("notes", [])
         if not (autograded / f"{name}.ipynb").exists():
             return NOT_GRADED + why(submitted, name, given)
         if "hand_in" in facts and submitted.exists():
-            said += changed(submitted, name, given, facts)
-    return "; ".join(said)
+            notes += changed(submitted, name, given, facts)
+    return "; ".join(notes)
 
 
 def why(folder: Path, name: str, given: list[Given]) -> str:

@@ -92,13 +92,13 @@ def choose(folder: Path, name: str, given: list[Given]) -> tuple[Path, str]:
         if any(content(own[path]) != content(own[taken]) for path in others):
             raise NotTaken(f"several files, and none is {right.name}: {shown(others)}")
 
-    said = []
+    remarks = []
     if taken != right:
-        said.append(f"{shown([taken])} was taken for {right.name}")
+        remarks.append(f"{shown([taken])} was taken for {right.name}")
     unlike = [p for p in answered if content(answered[p]) != content(own[taken])]
     if unlike:
-        said.append(f"beside it, and not graded: {shown(unlike)}")
-    return taken, "; ".join(said)
+        remarks.append(f"beside it, and not graded: {shown(unlike)}")
+    return taken, "; ".join(remarks)
 
 
 def digests(path: Path, given: list[Given]) -> dict[str, str]:

@@ -20,11 +20,11 @@ def mend(notebook, given: list[Given], is_untouched: Callable) -> list[str]:
     `is_untouched` says of a cell whether it is as it was given out, even if the teacher
     has mended it since.
     """
-    said = []
+    notes = []
     give_ids(notebook)
     for cell in given:
-        said += mend_cell(notebook, cell, given, is_untouched)
-    said += put_in_order(notebook, given)
+        notes += mend_cell(notebook, cell, given, is_untouched)
+    notes += put_in_order(notebook, given)
     names = {cell.name for cell in given}
     for cell in notebook.cells:
         if marks(cell) and name_of(cell) not in names:
@@ -32,8 +32,8 @@ def mend(notebook, given: list[Given], is_untouched: Callable) -> list[str]:
     stubs = {cell.name: cell.source for cell in given if cell.is_answer}
     answers = [cell for cell in notebook.cells if name_of(cell) in stubs]
     if answers and all(cell.source == stubs[name_of(cell)] for cell in answers):
-        said.append("every answer is as it was given out")
-    return said
+        notes.append("every answer is as it was given out")
+    return notes
 
 
 def give_ids(notebook) -> None:
@@ -48,7 +48,7 @@ def give_ids(notebook) -> None:
 
 def mend_cell(notebook, cell: Given, given: list[Given], is_untouched) -> list[str]:
     """Makes one of nbgrader's cells be there, once, and as it must be."""
-    said = []
+    notes = []
     found = [x for x in notebook.cells if name_of(x) == cell.name]
     if not found:
         if cell.is_locked and cell.cell_type == "code":
@@ -57,7 +57,7 @@ def mend_cell(notebook, cell: Given, given: list[Given], is_untouched) -> list[s
         return [f"the cell {cell.name} is missing"]
 
     if len(found) > 1:
-        said.append(f"the cell {cell.name} is there twice")
+        notes.append(f"the cell {cell.name} is there twice")
     changed = [x for x in found if x.source != cell.source] or found
     kept = found[-1] if cell.is_locked else changed[-1]
     for other in found:
@@ -65,16 +65,16 @@ def mend_cell(notebook, cell: Given, given: list[Given], is_untouched) -> list[s
             del other.metadata["nbgrader"]
 
     if kept.cell_type != cell.cell_type:
-        said.append(f"the cell {cell.name} was made a {kept.cell_type} cell")
+        notes.append(f"the cell {cell.name} was made a {kept.cell_type} cell")
         i = notebook.cells.index(kept)
         kept = notebook.cells[i] = new_cell(cell, kept.source)
     if cell.is_locked:
         shown = HIDDEN.sub("", cell.source)
         if not (is_untouched(kept) or same_program(kept.source, shown)):
-            said.append(f"the cell {cell.name} was changed")
+            notes.append(f"the cell {cell.name} was changed")
         kept.source = cell.source
     kept.metadata["nbgrader"] = dict(cell.marks)
-    return said
+    return notes
 
 
 def same_program(one: str, other: str) -> bool:
@@ -113,7 +113,7 @@ def place_of(notebook, check: Given, given: list[Given]) -> int:
 
 def put_in_order(notebook, given: list[Given]) -> list[str]:
     """Puts what is locked behind the answer that it follows, the set-up above all."""
-    said = []
+    notes = []
     order = [cell.name for cell in given]
     for cell in given:
         names = [name_of(x) for x in notebook.cells]
@@ -122,11 +122,11 @@ def put_in_order(notebook, given: list[Given]) -> list[str]:
         i = names.index(cell.name)
         above = answer_above(cell, given)
         if above in names and above and i < names.index(above):
-            said.append(f"the cell {cell.name} stood above {above}")
+            notes.append(f"the cell {cell.name} stood above {above}")
             notebook.cells.insert(names.index(above), notebook.cells.pop(i))
         elif above is None and cell.name == order[0]:
             first = min(names.index(name) for name in order if name in names)
             if i > first:
-                said.append(f"the cell {cell.name} stood below others")
+                notes.append(f"the cell {cell.name} stood below others")
                 notebook.cells.insert(0, notebook.cells.pop(i))
-    return said
+    return notes

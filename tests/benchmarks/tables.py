@@ -1,7 +1,8 @@
 """The tables of docs/speed.md and the README's four figures, made of docs/bench.json.
 
-`make tables` takes build/bench.json over. Each stands between two comments, such as
-`<!-- race -->` and `<!-- /race -->`.
+`make tables` takes over each group that build/bench.json holds; the others stay as they
+were measured before. Each table stands between two comments, such as `<!-- race -->`
+and `<!-- /race -->`.
 """
 
 import json
@@ -10,7 +11,23 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+BUILT = ROOT / "build" / "bench.json"
 COMMITTED = ROOT / "docs" / "bench.json"
+# The groups of `make bench` whose rows are pairs, in their order in the table.
+PAIRED = (
+    "training",
+    "nanogpt",
+    "decoding",
+    "streams",
+    "lengths",
+    "serving",
+    "speculation",
+    "published",
+    "packed",
+    "tuning",
+    "rollouts",
+)
+GROUPS = ("memory", "race", *PAIRED, "start")  # all, in their order in docs/bench.json
 PARTS = {
     "muon": "Muon",
     "positions": "rotary positions",
@@ -20,6 +37,27 @@ PARTS = {
     "zero_init": "zero start",
     "norm": "RMSNorm",
 }
+
+
+def taken_over(built: dict, before: dict) -> dict:
+    """What was measured before, with each group that was measured anew in its place.
+
+    Without a clone of nanoGPT its group is empty, and counts as not measured. Raises
+    ValueError for a group that no table knows, and for one that neither has.
+    """
+    measured = {"machines": dict(before["machines"])}
+    if unknown := built.keys() - {"machines", *GROUPS}:
+        raise ValueError(
+            f"no table knows the group {min(unknown)}: GROUPS in"
+            " tests/benchmarks/tables.py must have it"
+        )
+    for name in GROUPS:
+        source = built if built.get(name) else before
+        if name not in source:
+            raise ValueError(f"{name} was never measured: run `ROWS={name} make bench`")
+        measured[name] = source[name]
+        measured["machines"][name] = source["machines"][name]
+    return measured
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -48,8 +86,8 @@ def race(measured: dict) -> str:
     }
     runs = {row["name"]: row for row in measured["race"]}
     entrants = [(label, runs[name]) for name, label in names.items()]
-    if nano := measured.get("nanogpt", {}).get("race"):
-        entrants.insert(0, ("nanoGPT's own code, its command for a laptop", nano))
+    nano = measured["nanogpt"]["race"]
+    entrants.insert(0, ("nanoGPT's own code, its command for a laptop", nano))
     rows = [
         [label, f"{x['steps']:,}, {x['batch']}", f"{x['seconds']:.1f} s",
          f"{x['loss']:.2f}"]
@@ -60,8 +98,19 @@ def race(measured: dict) -> str:
 
 
 def parts(measured: dict) -> str:
-    """What each part does, alone and in company."""
+    """What each part does, alone and in company.
+
+    Raises ValueError unless the race has run with and without each part, and no others.
+    """
     loss = {row["name"]: f"{row['loss']:.2f}" for row in measured["race"]}
+    runs = {f"{run} {name}" for run in ("plain and", "all parts but") for name in PARTS}
+    runs |= {"plain, whole", "plain", "all parts"}
+    if loss.keys() != runs:
+        others = ", ".join(sorted(loss.keys() ^ runs))
+        raise ValueError(
+            f"PARTS in tests/benchmarks/tables.py and the race differ in {others}: run"
+            " `ROWS=race make bench`, or name the part there"
+        )
     head = [
         "part",
         f"plain ({loss['plain']}) and it",
@@ -81,18 +130,17 @@ def number(x: float) -> str:
 
 def pairs(measured: dict) -> str:
     """Everything that was measured in pairs."""
-    apart = ("machines", "memory", "race", "nanogpt", "start")
-    names = [name for name in measured if name not in apart]
-    groups = [measured[name] for name in names]
-    groups.insert(1, measured.get("nanogpt", {}).get("training", []))
+    groups = {name: measured[name] for name in PAIRED}
+    groups["nanogpt"] = groups["nanogpt"]["training"]  # beside its race
     rows = [
         [row["what"], f"{number(row['ours'])} tokens/s",
          f"{row['against']}, {number(row['theirs'])}",
          f"{row['ratio']:.2f} ({row['lowest']:.2f} to {row['highest']:.2f})"]
-        for group in groups for row in group
+        for group in groups.values() for row in group
     ]  # fmt: skip
     head = ["what", "this package", "against", "ratio"]
-    return table(head, rows) + "\n\n" + processors(measured, names)
+    ours = [name for name in PAIRED if name != "nanogpt"]
+    return table(head, rows) + "\n\n" + processors(measured, ours)
 
 
 def memory(measured: dict) -> str:
@@ -106,11 +154,20 @@ def memory(measured: dict) -> str:
 
 
 def four(measured: dict) -> str:
-    """The four figures that matter, each with its peer."""
+    """The four figures that matter, each with its peer.
+
+    Raises ValueError where llama.cpp, which isn't everywhere, was not measured.
+    """
     fast = next(row for row in measured["race"] if row["name"] == "all parts")
     nano = measured["nanogpt"]["race"]
     decoding, serving = measured["decoding"][0], measured["serving"][0]
-    packed = measured["packed"][-1]
+    in_c = [row for row in measured["packed"] if row["against"] == "llama.cpp"]
+    if not in_c:
+        raise ValueError(
+            "packed has no row against llama.cpp: install xllamacpp, and run"
+            " `ROWS=packed make bench`"
+        )
+    packed = in_c[-1]  # after a prompt
     rows = [
         [f"training to a loss of {fast['loss']:.2f}", f"{fast['seconds']:.1f} s",
          f"nanoGPT's own code, to {nano['loss']:.2f}: {nano['seconds']:.1f} s"],
@@ -142,15 +199,21 @@ def with_tables(path: Path, text: str, measured: dict) -> str:
     return text
 
 
-if __name__ == "__main__":
-    source = ROOT / "build" / "bench.json"
-    measured = json.loads(source.read_text("utf-8")) if source.exists() else {}
-    if missing := {"race", "memory", "training", "nanogpt"} - measured.keys():
-        sys.exit(
-            f"{source} lacks {', '.join(sorted(missing))}:"
-            " run `NANOGPT=path make bench` first"
-        )
-    texts = {x: with_tables(x, x.read_text("utf-8"), measured) for x in PLACES}
-    COMMITTED.write_text(source.read_text("utf-8"), "utf-8")
+def main() -> None:
+    """Writes the tables, and the numbers that they are of, or nothing at all."""
+    if not BUILT.exists():
+        sys.exit(f"there is no {BUILT.relative_to(ROOT)}: run `make bench` first")
+    built = json.loads(BUILT.read_text("utf-8"))
+    before = json.loads(COMMITTED.read_text("utf-8"))
+    try:
+        measured = taken_over(built, before)
+        texts = {x: with_tables(x, x.read_text("utf-8"), measured) for x in PLACES}
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    COMMITTED.write_text(json.dumps(measured, indent=1) + "\n", "utf-8")
     for path, text in texts.items():
         path.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

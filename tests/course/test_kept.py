@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,9 +12,9 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 from machine import course_text
 
-from companion.course import kept
+from companion.course import agreement, kept, kept_file
 
-COURSE = kept.read_sections(kept.COURSE)
+COURSE = kept_file.read_sections(kept_file.COURSE)
 CHAPTERS = [n for n in COURSE if n]
 
 
@@ -27,12 +28,12 @@ def path(tmp_path, monkeypatch):
 
 def cells(chapter: int) -> list[str]:
     """What a chapter keeps, a statement a cell."""
-    return [text for _, text in kept.statements(COURSE[chapter])]
+    return [text for _, text in kept_file.statements(COURSE[chapter])]
 
 
-def visit(chapter: int, path) -> kept.Machine:
+def visit(chapter: int, path) -> kept.ReadersMachine:
     """Runs a chapter's kept cells, as a reader would."""
-    machine = kept.Machine(chapter, path)
+    machine = kept.ReadersMachine(chapter, path)
     for cell in cells(chapter):
         machine.keep(cell)
     return machine
@@ -44,21 +45,53 @@ def files(path) -> list[str]:
 
 def test_the_course_s_own_copy_is_what_the_chapters_keep():
     """Else `make machine` renews it."""
-    assert kept.COURSE.read_text("utf-8") == course_text()
+    assert kept_file.COURSE.read_text("utf-8") == course_text()
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_after_each_chapter_it_gives_the_package_s_logits(chapter):
-    machine = kept.run(kept.earlier(chapter + 1, COURSE))
-    kept.check(machine, chapter)
+    my_gpt = kept.run(kept_file.sections_before(chapter + 1, COURSE))
+    agreement.check_agreement(my_gpt, chapter)
 
-    class Wrong(machine.MyAttention):  # and one that is wrong is found
+    class Wrong(my_gpt.MyAttention):  # and one that is wrong is found
         def attend(self, queries, *others):
             return super().attend(1.01 * queries, *others)
 
-    machine.MyAttention = Wrong
+    my_gpt.MyAttention = Wrong
     with pytest.raises(ValueError, match="its logits differ"):
-        kept.check(machine, chapter)
+        agreement.check_agreement(my_gpt, chapter)
+
+
+WITH_A_CACHE = [chapter for chapter in CHAPTERS if chapter >= 7]
+IN_ROWS = [chapter for chapter in CHAPTERS if chapter >= 10]
+
+
+@pytest.mark.parametrize("chapter", WITH_A_CACHE)
+def test_a_cache_that_is_wrong_is_found_from_the_chapter_on_that_brings_it(chapter):
+    my_gpt = kept.run(kept_file.sections_before(chapter + 1, COURSE))
+
+    class Wrong(my_gpt.MyGPT):
+        def forward(self, tokens, cache=None, **others):
+            factor = 1 if cache is None else 1.01
+            return factor * super().forward(tokens, cache, **others)
+
+    my_gpt.MyGPT = Wrong
+    with pytest.raises(ValueError, match="its logits with a cache differ"):
+        agreement.check_agreement(my_gpt, chapter)
+
+
+@pytest.mark.parametrize("chapter", IN_ROWS)
+def test_rows_of_two_lengths_are_compared_from_chapter_10_on(chapter):
+    my_gpt = kept.run(kept_file.sections_before(chapter + 1, COURSE))
+
+    class Wrong(my_gpt.MyGPT):
+        def forward(self, tokens, cache=None, last=None):
+            factor = 1 if last is None else 1.01
+            return factor * super().forward(tokens, cache, last)
+
+    my_gpt.MyGPT = Wrong
+    with pytest.raises(ValueError, match="in rows of two lengths differ"):
+        agreement.check_agreement(my_gpt, chapter)
 
 
 ORDERS = [CHAPTERS, CHAPTERS[::-1], CHAPTERS * 2, [*CHAPTERS, 4], [CHAPTERS[-1], 4]]
@@ -69,17 +102,17 @@ def test_in_any_order_and_again_the_file_is_the_course_s(order, path, capsys):
     for chapter in order:
         visit(chapter, path)
     if {*order} == {*CHAPTERS}:
-        assert path.read_text("utf-8") == kept.COURSE.read_text("utf-8")
+        assert path.read_text("utf-8") == kept_file.COURSE.read_text("utf-8")
     assert files(path) == ["my_gpt.py"]
     assert capsys.readouterr().out == ""
 
 
 def test_it_says_whose_the_machine_is(path):
-    assert kept.Machine(4, path).said == ""
-    assert "no my_gpt.py yet" in kept.Machine(5, path).said
+    assert kept.ReadersMachine(4, path).notice == ""
+    assert "no my_gpt.py yet" in kept.ReadersMachine(5, path).notice
     visit(4, path)
-    assert kept.Machine(5, path).said == "my_gpt.py: the machine is yours"
-    assert "has no chapter 05" in kept.Machine(6, path).said
+    assert kept.ReadersMachine(5, path).notice == "my_gpt.py: the machine is yours"
+    assert "has no chapter 05" in kept.ReadersMachine(6, path).notice
 
 
 def test_two_processes_at_once_lose_nothing(path):
@@ -87,11 +120,11 @@ def test_two_processes_at_once_lose_nothing(path):
     program = textwrap.dedent(
         """
         import sys
-        from companion.course import kept
+        from companion.course import kept, kept_file
         chapter = int(sys.argv[1])
-        machine = kept.Machine(chapter, kept.my_path())
-        section = kept.read_sections(kept.COURSE)[chapter]
-        for _, text in kept.statements(section) * 3:
+        machine = kept.ReadersMachine(chapter, kept.my_path())
+        section = kept_file.read_sections(kept_file.COURSE)[chapter]
+        for _, text in kept_file.statements(section) * 3:
             machine.keep(text)
         """
     )
@@ -104,7 +137,7 @@ def test_two_processes_at_once_lose_nothing(path):
         for done in pool.map(process, CHAPTERS[:2]):
             assert (done.returncode, done.stdout) == (0, ""), done.stderr
     two = {n: COURSE[n] for n in (0, *CHAPTERS[:2])}
-    assert kept.read_sections(path) == two and files(path) == ["my_gpt.py"]
+    assert kept_file.read_sections(path) == two and files(path) == ["my_gpt.py"]
 
 
 def test_a_cell_that_fails_changes_nothing(path):
@@ -128,7 +161,7 @@ def test_a_cell_that_fails_changes_nothing(path):
 def test_what_is_built_by_its_name_is_the_newest(path):
     machine = visit(4, path)
     names = machine.keep("class MyAttention(MyAttention):\n    is_newest = True")
-    config = kept.config_after(4)
+    config = agreement.config_after(4)
     model = names["MyGPT"](config)
     assert all(block.attention.is_newest for block in model.blocks)
     assert names["MyGPT"].__module__ == "my_gpt" and "torch" not in names
@@ -170,6 +203,14 @@ def test_nothing_that_a_cell_says_is_lost_by_another(first, second, given, path)
         assert callable(names[given]) or names[given] == alone[given]
 
 
+def test_what_stands_behind_a_semicolon_is_one_with_what_stands_before_it():
+    section = "n = 1; m = 2\nlater = 3"
+    found = [names for names, _ in kept_file.statements(section)]
+    assert found == [{"n", "m"}, {"later"}]
+    redefined = kept_file.merged(section, "later = 4")
+    assert redefined == "n = 1; m = 2\n\n\nlater = 4"
+
+
 EDIT = "def attend(self, queries, keys, values, now):"
 
 
@@ -180,8 +221,8 @@ def test_a_reader_s_own_edit_is_used_and_kept(path, capsys):
     edited += "\n\ndef of_my_own(x):\n    return math.exp(x)\n\n\n# a last word\n"
     path.write_text(edited, "utf-8")
 
-    machine = kept.Machine(5, path)
-    assert machine.said.endswith("yours")
+    machine = kept.ReadersMachine(5, path)
+    assert machine.notice.endswith("yours")
     for cell in cells(5):
         machine.keep(cell)
     assert path.read_text("utf-8").startswith(edited)
@@ -208,9 +249,12 @@ BROKEN = {
     "result = self.attend": ("result = 2 * self.attend", "its logits differ"),
     "def attend": ("def attend(", "SyntaxError"),
     "import torch\n": ("import torch\nimport no_such\n", "ModuleNotFoundError"),
-    f"{kept.HEADING}04": (f"{kept.HEADING}four", "four has no number"),
+    f"{kept_file.HEADING}04": (f"{kept_file.HEADING}four", "four has no number"),
     "class MyGPT": ("class HerGPT", "MyGPT"),
-    "class MyBlock": (f"{kept.HEADING}04\n\n\nclass MyBlock", "stands there twice"),
+    "class MyBlock": (
+        f"{kept_file.HEADING}04\n\n\nclass MyBlock",
+        "stands there twice",
+    ),
     "from torch import nn\n": ("from torch import nn\nexit(1)\n", "SystemExit"),
     "self.to_keys(x)": ("self.to_keyes(x)", "AttributeError"),
 }
@@ -223,12 +267,12 @@ def test_a_broken_file_is_named_left_alone_and_stood_in_for(right, path, capsys)
     broken = path.read_text("utf-8").replace(right, wrong, 1)
     path.write_text(broken, "utf-8")
 
-    machine = kept.Machine(5, path)
-    assert reason in machine.said and "course's machine" in machine.said
+    machine = kept.ReadersMachine(5, path)
+    assert reason in machine.notice and "course's machine" in machine.notice
     assert path.read_text("utf-8") == broken
     for cell in cells(5):
         machine.keep(cell)
-    kept.check(sys.modules["my_gpt"], 5)
+    agreement.check_agreement(sys.modules["my_gpt"], 5)
     visit(4, path)  # which mends it, and what it was isn't lost
     told = [file.read_text("utf-8") for file in path.parent.iterdir()]
     assert any(wrong in text for text in told)
@@ -237,56 +281,25 @@ def test_a_broken_file_is_named_left_alone_and_stood_in_for(right, path, capsys)
 
 def test_bytes_that_are_no_text_are_copied(path, capsys):
     path.write_bytes(b"\xff\xfe\x00")
-    assert "codec can't decode" in kept.Machine(5, path).said
+    assert "codec can't decode" in kept.ReadersMachine(5, path).notice
     visit(4, path)
     assert path.with_name("my_gpt.1.py").read_bytes() == b"\xff\xfe\x00"
-    assert kept.Machine(5, path).said.endswith("yours")
+    assert kept.ReadersMachine(5, path).notice.endswith("yours")
 
 
 def test_where_it_cant_be_written_the_notebook_goes_on(tmp_path, capsys):
     (tmp_path / "file").touch()
     machine = visit(4, tmp_path / "file" / "my_gpt.py")
     assert "can't be written" in capsys.readouterr().out
-    kept.check(sys.modules["my_gpt"], 4)
+    agreement.check_agreement(sys.modules["my_gpt"], 4)
     assert machine.section == COURSE[4]
 
 
 def test_a_lock_that_somebody_has_left_is_waited_for(path, monkeypatch):
     path.with_name("my_gpt.py.lock").touch()
-    monkeypatch.setattr(kept.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     visit(4, path)
     assert files(path) == ["my_gpt.py"]
-
-
-def test_a_lock_is_left_to_whom_it_belongs(path, monkeypatch):
-    """One is held for longer than 5 s, and another kernel takes it over."""
-    lock = path.with_name("my_gpt.py.lock")
-    monkeypatch.setattr(kept.time, "sleep", lambda seconds: None)
-    with kept.alone(path):
-        first = lock.read_text()
-        with kept.alone(path):
-            assert lock.read_text() != first
-        lock.write_text("a third one's")
-    assert lock.read_text() == "a third one's"
-
-
-def test_locks_that_others_hold_in_turn_are_waited_for(path, monkeypatch):
-    """However long it takes: none of them has died."""
-    lock = path.with_name("my_gpt.py.lock")
-    lock.write_text("0")
-    waits = []
-
-    def wait(seconds):
-        waits.append(seconds)
-        if len(waits) % 60 == 0:
-            lock.write_text(str(len(waits)))
-        if len(waits) == 300:
-            lock.unlink()
-
-    monkeypatch.setattr(kept.time, "sleep", wait)
-    with kept.alone(path):
-        assert len(waits) == 300
-    assert not lock.exists()
 
 
 def test_the_chapter_s_random_numbers_stay(path):
@@ -294,7 +307,7 @@ def test_the_chapter_s_random_numbers_stay(path):
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    kept.Machine(5, path)
+    kept.ReadersMachine(5, path)
     assert torch.equal(torch.rand(3), expected)
 
 

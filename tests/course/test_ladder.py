@@ -177,6 +177,18 @@ def test_a_comparison_is_with_the_first_rung_of_the_same_seed(monkeypatch, tmp_p
     assert "plain 2.050, better 2.000, new 2.100" in alt and "ROMEO:↵ Ay" in alt
 
 
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+@pytest.mark.parametrize("drawing", [ladder.draw, ladder.compare])
+def test_a_rung_that_can_t_be_drawn_is_named(drawing, loss):
+    with pytest.raises(ValueError, match=f"rung 'many heads' has a loss of {loss}"):
+        drawing({"one head": 2.5, "many heads": loss}, "They help", "ROMEO:")
+
+
+def test_a_rung_alone_can_t_be_compared():
+    with pytest.raises(ValueError, match="1 rungs can't be compared"):
+        ladder.compare({"one head": 2.5}, "They help", "ROMEO:")
+
+
 def rungs_seen(stem: str) -> dict[str, float]:
     """The rungs of a chapter's figures, as they stand in their alternative texts."""
     outputs = [output for cell in CODE[stem] for output in cell.outputs]

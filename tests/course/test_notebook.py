@@ -16,7 +16,7 @@ from torch import nn
 
 import companion
 from companion import artifacts
-from companion.course import kept, notebook, runs
+from companion.course import kept, kept_file, notebook, runs
 
 
 def test_setup_seeds_both_and_styles_the_figures(monkeypatch):
@@ -210,7 +210,8 @@ CHAPTER = Path(__file__).parents[2] / "notebooks" / "05_training.ipynb"
 def training_chapter():
     """Chapter 05's machine, and the functions of its own cells; the last of a name."""
     names = {"torch": torch, "nn": nn, "companion": companion}
-    names |= vars(kept.run(kept.earlier(6, kept.read_sections(kept.COURSE))))
+    sections = kept_file.read_sections(kept_file.COURSE)
+    names |= vars(kept.run(kept_file.sections_before(6, sections)))
     body = []
     for cell in code_cells(read(CHAPTER)):
         if not cell.source.startswith("%") and "solution" not in tags(cell):

@@ -1,5 +1,7 @@
 """The shared figures: what they show is what they were given."""
 
+import math
+
 import matplotlib.pyplot as plt
 import pytest
 import torch
@@ -87,6 +89,12 @@ def test_attention_is_drawn_with_queries_as_rows_on_one_scale():
     assert not any(line.get_visible() for line in axis.get_xgridlines())
 
 
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3), (1, 2, 2)])
+def test_weights_of_other_tokens_are_refused(shape):
+    with pytest.raises(ValueError, match="and must be \\(2, 2\\) for 2 tokens"):
+        plots.plot_attention(torch.zeros(shape), ["a", "b"], "one head")
+
+
 SIGNS = ["$$", "$x", "$\\frac$", "\\", "_^{", "a b\n", "\t", "\x00", "\ud800", "é"]
 
 
@@ -159,9 +167,58 @@ def test_the_mean_of_the_live_curve_is_over_the_last_twenty(drawn):
 def test_a_report_without_tokens_says_no_speed(drawn):
     _, clock = drawn
     curve = plots.LiveCurve(50)
-    curve.losses = [1.25] * 10
-    clock["now"] = 104.0
+    clock["now"] = 900.0  # made in a cell above, long before
+    for step in range(10):
+        curve(step, 1.25)
+        clock["now"] += 0.4
     assert curve.report() == "step 10 of 50, loss 1.25, 16 s left"
+
+
+def test_a_first_step_tells_no_speed_as_it_has_nothing_to_tell_it_by(drawn):
+    curve = plots.LiveCurve(50, tokens_per_step=10)
+    curve(0, 1.25)
+    assert curve.report() == "step 1 of 50, loss 1.25"
+
+
+def test_a_second_run_with_the_same_curve_begins_another_picture(monkeypatch):
+    """As when a reader runs the cell that trains once more, and it was made above."""
+    shown = []
+    updated = []
+
+    class Shown:
+        def update(self, figure, metadata):
+            updated.append(metadata["image/png"]["alt"])
+
+    def display(figure, display_id, metadata):
+        shown.append(figure)
+        return Shown()
+
+    monkeypatch.setattr(plots, "display", display)
+    curve = plots.LiveCurve(3, every=-1)
+    for run in (1.0, 2.0):
+        for step in range(3):
+            curve(step, run)
+        assert curve.losses == [run] * 3
+    assert len(shown) == 2 and len(updated) == 4
+    assert updated[-1].startswith("The loss is 2.0 nats, as it was at first: step 3 of")
+    assert shown[-1].axes[0].patches[0].get_width() == 1
+
+
+def test_a_run_that_goes_on_goes_on_with_its_curve_or_where_it_is(drawn):
+    figures, _ = drawn
+    curve = plots.LiveCurve(8, every=-1)
+    for step in range(4):
+        curve(step, float(step))
+    curve(4, 4.0)  # another call of `train`, with first_step=4
+    assert curve.losses == [0, 1, 2, 3, 4]
+
+    other = plots.LiveCurve(8, every=-1)
+    other(6, 1.0)
+    other(7, 2.0)
+    bar, axis = figures[-1].axes
+    assert axis.lines[0].get_xdata().tolist() == [6, 7]
+    assert bar.patches[0].get_width() == 8
+    assert other.report().startswith("step 8 of 8, loss 2.00")
 
 
 def test_the_style_has_text_of_twelve_points_or_more():
@@ -178,6 +235,10 @@ def test_the_style_has_text_of_twelve_points_or_more():
         ([3.1, 0.5, 4.2], "rises from 3.1 to 4.2 nats"),
         ([4.21, 1.0, 4.19], "is 4.2 nats, as it was at first"),
         ([4.2], "is 4.2 nats, as it was at first"),
+        ([4.2, math.nan], "goes from 4.2 to nan nats"),
+        ([math.nan, 4.2], "goes from nan to 4.2 nats"),
+        ([math.nan, math.nan], "is nan nats, as it was at first"),
+        ([4.2, math.inf], "rises from 4.2 to inf nats"),
     ],
 )
 def test_a_curve_is_told_as_it_goes(losses, words):

@@ -60,7 +60,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--only", help="one property by its name")
+    names = [hold.__name__ for hold in PROPERTIES]
+    parser.add_argument("--only", choices=names, metavar="PROPERTY", help="by its name")
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)

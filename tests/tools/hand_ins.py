@@ -24,11 +24,18 @@ EVERY += [x for a in HOMEWORK for x in (a, f"check-{a}")]
 
 @dataclass
 class HandIn:
-    """A folder's files, the points for them, and what the log and grades.csv say."""
+    """A folder's files, the points for them, and what the log and grades.csv say.
+
+    Where there can't be points, each note says first that it is not graded.
+    """
 
     files: dict  # notebooks or bytes, by their paths
     points: int | None = 4  # of the exercises; None where it can't be graded
     notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.points is None:
+            self.notes = [f"not graded: {note}" for note in self.notes]
 
     def write(self, folder: Path) -> None:
         for name, what in self.files.items():

@@ -1,8 +1,8 @@
 """Measure the ladder: `python tests/tools/ladder.py [CHAPTER ...]`.
 
-Runs chapters 00 to 05 and 17, or those whose names begin as given, with three other
-seeds, as far as their rungs, and stores these in the package's data in place of theirs.
-The README's ladder is drawn anew.
+Runs the chapters that draw a ladder, or those of them whose names begin as given, with
+three other seeds, as far as their rungs, and stores these in the package's data in
+place of theirs. The README's ladder is drawn anew.
 """
 
 import json
@@ -10,19 +10,26 @@ import re
 import sys
 from pathlib import Path
 
-from cells import chapters
+from cells import chapters, code
 from execute import client
 from nbformat.v4 import new_code_cell
 from seeds import cache_of_its_own, shifted
 
 from companion.course import ladder
 
-CHAPTERS = "00", "01", "02", "03", "04", "05", "17"
 SHIFTS = 100, 200, 300
 READ = "import json\nprint(json.dumps(rungs))"
 DRAWING = re.compile(r"ladder\.(draw|compare)\(")  # after a chapter's last rung
 README = Path(__file__).parents[2] / "README.md"
 FIGURE = re.compile(r"(?<=<!-- ladder -->\n).*?(?=<!-- /ladder -->)", re.S)
+
+
+def with_rungs(paths: list[Path]) -> list[Path]:
+    """Those of these chapters that draw a ladder. Ends the program where none does."""
+    found = [path for path in paths if any(map(DRAWING.search, code(path)))]
+    if not found:
+        sys.exit(f"error: {paths[0].stem} draws no ladder")
+    return found
 
 
 def rungs_of(path: Path, shift: int) -> dict[str, float]:
@@ -57,10 +64,8 @@ def main() -> None:
     """Measures, prints and stores, a chapter at a time."""
     known = ladder.stored() if ladder.STORED.exists() else {}
     with cache_of_its_own():
-        for path in chapters(sys.argv[1:]):
+        for path in with_rungs(chapters(sys.argv[1:])):
             chapter = path.name[:2]
-            if chapter not in CHAPTERS:
-                continue
             known = {k: v for k, v in known.items() if v["chapter"] != chapter}
             runs = [rungs_of(path, shift) for shift in SHIFTS]
             for name in runs[0]:

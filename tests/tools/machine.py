@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cells import PATHS, code
 
-from companion.course import kept
+from companion.course.kept_file import COURSE, HEAD, TOP, as_text, merged
 
 MAGIC = "%%keep\n"
 
@@ -20,14 +20,14 @@ def kept_cells(path: Path) -> list[str]:
 
 def course_text() -> str:
     """The file as it is after all chapters."""
-    sections = {kept.TOP: kept.HEAD}
+    sections = {TOP: HEAD}
     for path in PATHS:
         section = ""
         for cell in kept_cells(path):
-            section = kept.merged(section, cell)
+            section = merged(section, cell)
         if section:
             sections[int(re.match(r"\d+", path.name)[0])] = section
-    return kept.as_text(sections)
+    return as_text(sections)
 
 
 def set_apart(folder: str) -> None:
@@ -41,4 +41,4 @@ def set_apart(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    kept.COURSE.write_text(course_text(), "utf-8")
+    COURSE.write_text(course_text(), "utf-8")

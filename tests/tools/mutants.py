@@ -1,11 +1,11 @@
 """Put small faults into the package, one at a time, and print those no test notices.
 
-`make mutants`, or `make mutants ONE=model/cache` for one module. Cosmic Ray makes the
-faults, of which each module gets a sample of 40, always the same; `--faults 10` tries
-the first ten of them. They are tried against the tests that concern the module: one
-process a core, each with a copy of the tree. A test process is forked from one that has
-imported PyTorch already, which would take most of its time; so this needs Linux or
-macOS. It is no part of CI.
+`make mutants` tries the modules that chapters derive, and `make mutants
+ONE=model/cache` any single one. Cosmic Ray makes the faults, of which each module gets
+a sample of 40, always the same; `--faults 10` tries the first ten of them. They are
+tried against the tests that concern the module: one process a core, each with a copy of
+the tree. A test process is forked from one that has imported PyTorch already, which
+would take most of its time; so this needs Linux or macOS. It is no part of CI.
 """
 
 import argparse
@@ -31,28 +31,47 @@ import pytest
 from tqdm import tqdm
 
 ROOT = Path(__file__).parents[2]
-# The tests of each module, those that fail first for most faults before the others.
-TESTS = {
-    "model/scores": ["attention", "flash_attention", "pass"],
-    "model/attention": ["attention", "pass", "gpt"],
-    "model/flash_attention": ["flash_attention", "attention"],
-    "model/positions": ["positions", "pass", "gpt"],
-    "model/cache": ["cache", "pass"],
-    "model/serving_caches": ["cache", "pass"],
-    "model/blocks": ["blocks", "gpt"],
-    "model/gpt": ["gpt", "encoder_decoder", "pass"],
-    "decoding/sampling": ["sampling"],
-    "decoding/serving": ["serving"],
-    "decoding/speculation": ["speculation"],
-    "decoding/beam_search": ["sampling"],
-    "model/encoder_decoder": ["encoder_decoder"],
-    "training/loop": ["loop"],
-    "training/optimizers": ["optimizers", "loop"],
-    "training/checkpoints": ["checkpoints"],
-    "training/reward": ["reward"],
-    "pretrained/lora": ["lora"],
-    "pretrained/adapter_files": ["lora"],
-    "pretrained/quantized": ["quantized"],
+# What all modules build on, and the chapters derive; others are tried by their names.
+ROOMS = ("text", "model", "decoding", "training", "pretrained")
+# The tests of modules that have none of their own name, or are tested elsewhere, too:
+# those that fail first for most faults before the others.
+ELSEWHERE = {
+    "device": ["devices", "pretrained/quantized"],
+    "interrupts": ["files"],
+    "tensor_files": ["pretrained/lora", "training/checkpoints"],
+    "model/scores": ["model/attention", "model/flash_attention", "model/pass"],
+    "model/attention": ["model/attention", "model/pass", "model/gpt"],
+    "model/flash_attention": ["model/flash_attention", "model/attention"],
+    "model/positions": ["model/positions", "model/pass", "model/gpt"],
+    "model/cache": ["model/cache", "model/pass"],
+    "model/serving_caches": ["model/cache", "model/pass"],
+    "model/blocks": ["model/blocks", "model/gpt"],
+    "model/gpt": ["model/gpt", "model/encoder_decoder", "model/pass"],
+    "decoding/beam_search": ["decoding/sampling", "model/encoder_decoder"],
+    "training/optimizers": ["training/optimizers", "training/loop"],
+    "training/processes": ["training/checkpoints", "training/parallel"],
+    "training/resumable": ["training/checkpoints", "commands/tune", "course/runs"],
+    "pretrained/adapter_files": ["pretrained/lora"],
+    "pretrained/anatomy": ["pretrained/families"],
+    "pretrained/config_json": ["pretrained/families"],
+    "pretrained/joined": ["pretrained/quantized"],
+    "pretrained/model_types": ["pretrained/families"],
+    "pretrained/talks": ["pretrained/lora"],
+    "pretrained/weights": ["pretrained/smollm2", "pretrained/gpt2", "pretrained/gguf"],
+    "commands/describe": ["pretrained/families"],
+    "commands/explore": ["course/explore"],
+    "commands/talks_file": ["commands/tune"],
+    "commands/train": ["course/runs"],
+    "course/agreement": ["course/kept"],
+    "course/kept_file": ["course/kept"],
+    "course/parallel_demo": ["training/parallel"],
+    "course/recipes": ["course/runs"],
+    "course/stored_models": ["course/explore", "course/notebook", "course/runs"],
+    "course/cabinet/pull_requests": ["course/pull_requests"],
+    "course/checks/homework": ["bank"],
+    "course/checks/judge": ["course/cabinet", "course/checks"],
+    "course/checks/nothing_crashes": ["course/cabinet", "course/checks"],
+    "course/checks/pull_requests": ["course/pull_requests"],
 }
 # `|` stands in annotations, where any other sign fails at once and proves nothing. Nor
 # do bits of floats, and of numbers from the end: x >> y, x.sum(~1), x.sum(not 1).
@@ -162,12 +181,35 @@ class Small:
         items[:] = [item for item in items if "file" not in item.fixturenames]
 
 
+def modules(*rooms: str) -> list[str]:
+    """The modules in these rooms of the package, as model/cache; without any, all."""
+    package = ROOT / "companion"
+    found = []
+    for path in sorted(package.rglob("[!_]*.py")):
+        name = path.relative_to(package).with_suffix("").as_posix()
+        if not rooms or name.partition("/")[0] in rooms:
+            found.append(name)
+    return found
+
+
+def by_path(module: str) -> str:
+    """The tests of a module: those of its own name, or else of the folder it is in."""
+    folder, _, name = module.rpartition("/")
+    if folder.count("/") and not (ROOT / test_file(module)).exists():
+        return folder
+    return module
+
+
+def test_file(name: str) -> str:
+    """Where tests stand: those of model/cache in tests/model/test_cache.py."""
+    folder, slash, name = name.rpartition("/")
+    return f"tests/{folder}{slash}test_{name}.py"
+
+
 def test_files(module: str) -> list[str]:
     """The tests that concern a module."""
-    folder, _, name = module.rpartition("/")
-    names = TESTS.get(module, [name])
-    tests = [f"tests/{folder}/test_{name}.py" for name in names]
-    return [*tests, "tests/test_refusals.py"]
+    names = ELSEWHERE.get(module) or [by_path(module)]
+    return [*map(test_file, names), "tests/test_refusals.py"]
 
 
 def noticed(module: str, source: str, limit: float) -> bool:
@@ -235,7 +277,7 @@ def main() -> None:
             given.n, get_context("fork"), move_into_a_copy, (folder,)
         ) as pool,
     ):
-        for module in given.modules or TESTS:
+        for module in given.modules or modules(*ROOMS):
             n, n_all, survivors = try_module(module, given.faults, pool)
             total += n
             missed += len(survivors)

@@ -8,7 +8,7 @@ run takes about two minutes. The chapter tells what these lines said.
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import nn
@@ -39,6 +39,10 @@ class Variant:
     bfloat16: bool = False  # products of 16 bits, faster where a processor has them
     counted: str = "answer"  # or "all": questions too; or "no_end"
     names: str = "to_queries to_values to_hidden feed_forward.to_output"
+
+    def __post_init__(self) -> None:
+        if self.counted not in ("answer", "all", "no_end"):
+            raise ValueError(f"counted is {self.counted!r}: answer, all or no_end")
 
 
 def talk(written: str, day: str) -> list[tuple[str, str]]:
@@ -138,13 +142,41 @@ def run(variant: Variant) -> dict:
     )
 
 
-def main(words: list[str]) -> None:
-    variant = Variant()
+# How a setting of each type is read from a word.
+READERS = {
+    int: int,
+    float: float,
+    str: str,
+    bool: {"True": True, "False": False}.__getitem__,
+}
+
+
+def read_variant(words: list[str]) -> Variant:
+    """Returns the run that words such as rank=1 describe.
+
+    Raises ValueError for a name that Variant hasn't, and a value that it can't have.
+    """
+    settings = asdict(Variant())
     for word in words:
-        name, text = word.split("=", 1)
-        field_type = type(getattr(variant, name))
-        value = text == "True" if field_type is bool else field_type(text)
-        variant = replace(variant, **{name: value})
+        name, _, text = word.partition("=")
+        if name not in settings:
+            names = ", ".join(settings)
+            raise ValueError(f"{word!r} sets none of {names}: say it as rank=1")
+        read = READERS[Variant.__annotations__[name]]
+        try:
+            settings[name] = read(text)
+        except (ValueError, KeyError):
+            default = getattr(Variant, name)
+            raise ValueError(f"{word!r} must be like {name}={default}") from None
+    return Variant(**settings)
+
+
+def main(words: list[str]) -> None:
+    """Makes one run, and prints what it was and what came out."""
+    try:
+        variant = read_variant(words)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
     with half_precision("cpu", variant.bfloat16):
         print(json.dumps(run(variant)), flush=True)
 

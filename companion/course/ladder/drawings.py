@@ -1,5 +1,7 @@
 """The ladder's figures: rungs beside those before them, or what each gains."""
 
+import math
+
 from matplotlib import pyplot as plt
 
 from ..plots import COLORS, finish
@@ -10,8 +12,10 @@ def draw(rungs: dict[str, float], title: str, says: str) -> None:
     """Draws these rungs, and the stored ones that come before the last of them.
 
     The title states the finding. A black line in a bar spans the three seeds that are
-    stored. `says` is what a model of the last rung writes.
+    stored. `says` is what a model of the last rung writes. Raises ValueError for a rung
+    that is no finite number.
     """
+    check_finite(rungs)
     known = stored()
     names = [*known]
     ends = [i + 1 for i, name in enumerate(names) if name in rungs]
@@ -44,8 +48,12 @@ def compare(rungs: dict[str, float], title: str, says: str) -> None:
     The title states the finding. A run is compared with the first rung's of the same
     seed: large points are these runs, small ones the three that are stored. The grey
     band is as wide as the first rung's own losses lie apart: what stays within it may
-    be luck. `says` is what a model of the last rung writes.
+    be luck. `says` is what a model of the last rung writes. Raises ValueError for a
+    rung that is no finite number, and where there is none to compare with the first.
     """
+    check_finite(rungs)
+    if len(rungs) < 2:
+        raise ValueError(f"{len(rungs)} rungs can't be compared: give at least 2")
     known = stored()
     first, *others = rungs
     own = [rungs[first], *known.get(first, {}).get("nats", [])]
@@ -63,6 +71,16 @@ def compare(rungs: dict[str, float], title: str, says: str) -> None:
 
     label = f"nats a character gained over “{first}” of the same seed (right is better)"
     finish_ladder(others, title, label, f"points for {len(others)}", rungs, says)
+
+
+def check_finite(rungs: dict[str, float]) -> None:
+    """Raises ValueError for a rung that can't be drawn, as after a failed training."""
+    for name, loss in rungs.items():
+        if not math.isfinite(loss):
+            raise ValueError(
+                f"the rung {name!r} has a loss of {loss}, which can't be drawn: look at"
+                " its training"
+            )
 
 
 def finish_ladder(
