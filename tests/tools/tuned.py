@@ -8,7 +8,7 @@ run takes about two minutes. The chapter tells what these lines said.
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import nn
@@ -156,19 +156,20 @@ def read_variant(words: list[str]) -> Variant:
 
     Raises ValueError for a name that Variant hasn't, and a value that it can't have.
     """
-    settings = asdict(Variant())
+    variant = Variant()
     for word in words:
         name, _, text = word.partition("=")
-        if name not in settings:
-            names = ", ".join(settings)
+        if name not in asdict(variant):
+            names = ", ".join(asdict(variant))
             raise ValueError(f"{word!r} sets none of {names}: say it as rank=1")
         read = READERS[Variant.__annotations__[name]]
         try:
-            settings[name] = read(text)
+            value = read(text)
         except (ValueError, KeyError):
             default = getattr(Variant, name)
             raise ValueError(f"{word!r} must be like {name}={default}") from None
-    return Variant(**settings)
+        variant = replace(variant, **{name: value})
+    return variant
 
 
 def main(words: list[str]) -> None:
