@@ -699,6 +699,61 @@ def test_what_is_done_to_a_model_or_a_tensor_is_named():
         assert model.training and all(p.requires_grad for p in model.parameters())
 
 
+@torch.no_grad()
+def zeroed(norm):
+    norm.weight.zero_()
+
+
+def replaced(norm):
+    norm.bias = torch.nn.Parameter(norm.bias + 1)
+
+
+def counted(norm):
+    norm.num_batches_tracked += 1
+
+
+def added_to(norm):
+    norm.register_parameter("extra", torch.nn.Parameter(torch.ones(2)))
+
+
+@pytest.mark.parametrize("spoil", [zeroed, replaced, counted, added_to])
+def test_a_module_that_is_handed_over_stays_to_the_bit(spoil):
+    """Spoiled after its use, where the answer's own number is right."""
+    norms = (torch.nn.BatchNorm1d(3).eval(), torch.nn.BatchNorm1d(3).eval())
+
+    def answer(x, norms):
+        result = norms[1](norms[0](x))
+        spoil(norms[0])
+        return result
+
+    said = compared(answer, lambda x, norms: norms[1](norms[0](x)), (X, norms))
+    words = "the answer leaves other weights in the model than it was given"
+    assert said == f"name: {words}: work on a copy"
+
+
+def test_a_model_is_moved_only_beside_its_optimizer(capsys):
+    def step(model, optimizer=None):
+        optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.5)
+        model(X).sum().backward()
+        optimizer.step()
+        return model(X)
+
+    def with_optimizer(function, model):
+        return function(model, torch.optim.SGD(model.parameters(), lr=0.5))
+
+    case = (torch.nn.Linear(3, 2),)
+    assert "leaves other weights in the model" in compared(step, step, case)
+    compare("name", step, Exercise(step, [case], {}, "praise", with_optimizer))
+    assert capsys.readouterr().out == "✓ name: praise\n"
+
+
+def test_a_check_leaves_the_reader_s_seed():
+    before = torch.get_rng_state()
+    checks.sinks.known.cache_clear()
+    said_of(checks.sinks, lambda attend: 1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_where_a_notebook_has_no_gradients_a_right_answer_has_them(capsys):
     with torch.no_grad():
         checks.best(training.right_best)
