@@ -15,7 +15,9 @@ from itertools import count
 
 import pytest
 import torch
-from common import byte_header, byte_tokenizer, interrupted_at, shaken
+from common import shaken
+from ctrl_c import interrupted_at
+from published import byte_header, byte_tokenizer
 from torch import nn
 
 from companion import GPT, GPTConfig, generate

@@ -15,36 +15,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from answers import (
-    attention,
-    blocks,
-    encoder_decoder,
-    fine_tuning,
-    inside,
-    kv_cache,
-    many_machines,
-    multi_head,
-    nothing_crashes,
-    one_machine,
-    positional_encodings,
-    published_weights,
-    reward,
-    sampling,
-    serving,
-    since_then,
-    tokens,
-    training,
-)
+from answers import one_machine, right_ones, training, wrong_ones
 
 from companion.course import checks
 from companion.course.checks.compare import Exercise, Raises, compare, draw, graded
 from companion.course.checks.differences import difference
 from companion.course.checks.mistakes import Mistake
 
-CHAPTERS = (tokens, attention, multi_head, positional_encodings, blocks, training)
-CHAPTERS += (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
-CHAPTERS += (published_weights, inside, fine_tuning, reward, nothing_crashes)
-CHAPTERS += (since_then,)
 CHECKS = [x for x in vars(checks).values() if inspect.isfunction(x)]
 X = torch.arange(6.0).view(2, 3)
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda x: x.__name__)
@@ -66,7 +43,7 @@ def said_of(check, answer) -> str | None:
 
 @every_check
 def test_right_answers_pass(check, capsys):
-    right = [answer for c in CHAPTERS for of, answer in c.RIGHT if of is check]
+    right = right_ones(check)
     refused = {told(answer): said_of(check, answer) for answer in right}
     assert right and {*refused.values()} == {None}, refused
     printed = capsys.readouterr().out.splitlines()
@@ -76,7 +53,7 @@ def test_right_answers_pass(check, capsys):
 
 @every_check
 def test_wrong_answers_are_explained(check):
-    wrong = [x[1:] for c in CHAPTERS for x in c.WRONG if x[0] is check]
+    wrong = wrong_ones(check)
     others = {}
     for answer, words in wrong:
         said = said_of(check, answer) or "passes"
@@ -232,7 +209,7 @@ KINDS_OF_LISTS = {
 @pytest.mark.parametrize("kind", KINDS_OF_LISTS)
 @every_check
 def test_all_kinds_of_lists_are_alike(check, kind):
-    right = next(answer for c in CHAPTERS for of, answer in c.RIGHT if of is check)
+    right = right_ones(check)[0]
 
     def answer(*case):
         result = right(*case)
@@ -244,7 +221,7 @@ def test_all_kinds_of_lists_are_alike(check, kind):
 
 @every_check
 def test_an_array_or_a_tensor_of_the_same_numbers_is_a_list(check):
-    right = next(answer for c in CHAPTERS for of, answer in c.RIGHT if of is check)
+    right = right_ones(check)[0]
     for kind in (np.array, torch.tensor):
 
         def answer(*case, kind=kind):
@@ -320,7 +297,7 @@ def test_an_error_that_has_nothing_to_do_with_it_is_told_not_explained(check, n_
     """Also of an answer that is right at first, and stops in a later case."""
     if n_calls and check is checks.cabinet:
         return  # it asks its answer once
-    right = next(answer for c in CHAPTERS for of, answer in c.RIGHT if of is check)
+    right = right_ones(check)[0]
     others = []
     for error, line in zip(ERRORS, LINES, strict=True):
         if n_calls and not any(words in line for words in LATER):

@@ -9,9 +9,10 @@ import gguf as gguf_format
 import numpy as np
 import pytest
 import torch
-from common import llama, random_tokens, rounding, shaken
+from common import random_tokens, rounding, shaken
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published import llama
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import companion
