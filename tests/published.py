@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from companion import GPT
+from companion.pretrained.published_tokenizer import PublishedTokenizer
 from companion.pretrained.quantized import kernel_is_here, pack_weights
-from companion.pretrained.smollm2 import PublishedTokenizer
 from companion.text.tokenizers import printable_bytes
 
 

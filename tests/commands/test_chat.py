@@ -27,7 +27,8 @@ from companion.decoding import sampling
 from companion.model import gpt, serving_caches
 from companion.pretrained.adapter_files import save_adapter
 from companion.pretrained.lora import adapters, add_adapters
-from companion.pretrained.smollm2 import PublishedTokenizer, load_smollm2
+from companion.pretrained.published_tokenizer import PublishedTokenizer
+from companion.pretrained.smollm2 import load_smollm2
 from companion.tensor_files import pack_tensors
 
 
