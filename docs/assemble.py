@@ -14,7 +14,7 @@ from chapters import PATHS, ROOT, cover, ladder
 
 from companion.course.explore.building import page
 from companion.course.runs import trained
-from companion.pretrained.config_json import anatomy, read_config
+from companion.pretrained.config_json import read_anatomy, read_config
 from companion.text.shakespeare import tiny_shakespeare
 from companion.text.tokenizers import CharTokenizer
 
@@ -128,7 +128,7 @@ def models() -> str:
     found = []
     for path in (ROOT / "docs" / "models").glob("*.json"):
         config = read_config(path)
-        found.append((config["_name_or_path"], anatomy(config)))
+        found.append((config["_name_or_path"], read_anatomy(config)))
     found.sort(key=lambda pair: pair[1].n_parameters())
 
     table = [

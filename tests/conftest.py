@@ -8,6 +8,7 @@ import torch
 
 from companion.artifacts import SMOLLM2
 from companion.pretrained import gguf, smollm2
+from companion.pretrained.published_tokenizer import PublishedTokenizer
 from companion.pretrained.weights import build
 
 torch.set_num_threads(1)
@@ -40,4 +41,4 @@ def loaded(file):
     header, tensors = file
     config = smollm2.config_of(header)
     model = build(config, smollm2.weights_of(tensors, config))
-    return model, smollm2.PublishedTokenizer(header)
+    return model, PublishedTokenizer(header)

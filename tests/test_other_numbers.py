@@ -41,6 +41,7 @@ from companion.artifacts import GPT2_VOCABULARY, SMOLLM2, find
 from companion.model.blocks import Block, FeedForward, LayerNorm, RMSNorm
 from companion.pretrained import gguf, smollm2
 from companion.pretrained.lora import adapters, add_adapters
+from companion.pretrained.published_tokenizer import PublishedTokenizer
 from companion.pretrained.weights import build
 from companion.text.tokenizers import printable_bytes
 from companion.training.reward import advantages
@@ -677,7 +678,7 @@ def precision() -> list:
 @row("ignores `tokenizer.ggml.pre`")
 def pre_tokenized() -> list:
     header, _ = gguf.read_gguf(SMOLLM2.path)
-    ours = smollm2.PublishedTokenizer(header)
+    ours = PublishedTokenizer(header)
     theirs = transformers.AutoTokenizer.from_pretrained(
         SMOLLM2.path.parent, gguf_file=SMOLLM2.path.name
     )
@@ -700,7 +701,7 @@ def exact_products() -> list:
     header, tensors = gguf.read_gguf(SMOLLM2.path)
     config = smollm2.config_of(header)
     model = build(config, smollm2.weights_of(tensors, config))
-    tokenizer = smollm2.PublishedTokenizer(header)
+    tokenizer = PublishedTokenizer(header)
     tokens = torch.tensor([tokenizer.encode("The capital of France is")])
     log_p = model(tokens, last=-1).log_softmax(-1)[0]
     (london,) = tokenizer.encode(" London")

@@ -18,8 +18,9 @@ from ..interrupts import deferred_interrupts
 from ..model.gpt import GPT
 from ..model.serving_caches import SinkCache
 from ..pretrained.adapter_files import load_adapter
+from ..pretrained.published_tokenizer import PublishedTokenizer
 from ..pretrained.quantized import pack_weights
-from ..pretrained.smollm2 import PublishedTokenizer, load_smollm2
+from ..pretrained.smollm2 import load_smollm2
 
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 N_SINKS = 4  # the first tokens, which are never forgotten

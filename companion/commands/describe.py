@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from ..pretrained.anatomy import describe
-from ..pretrained.config_json import anatomy, read_config
+from ..pretrained.config_json import read_anatomy, read_config
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -14,6 +14,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("path", type=Path, help="a config.json, or its folder")
     options = parser.parse_args(arguments)
     try:
-        print(describe(anatomy(read_config(options.path))))
+        print(describe(read_anatomy(read_config(options.path))))
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from ..inputs import shown
-from ..pretrained.smollm2 import PublishedTokenizer
+from ..pretrained.published_tokenizer import PublishedTokenizer
 from ..pretrained.talks import Encoded, encode_talk
 
 FORM = '{"question": "...", "answer": "..."} or {"turns": ["...", "...", ...]}'

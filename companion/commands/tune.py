@@ -23,7 +23,8 @@ from ..model.blocks import is_plain_linear
 from ..model.gpt import GPT, evaluating
 from ..pretrained.adapter_files import fingerprint, save_adapter
 from ..pretrained.lora import adapters, add_adapters
-from ..pretrained.smollm2 import PublishedTokenizer, load_smollm2
+from ..pretrained.published_tokenizer import PublishedTokenizer
+from ..pretrained.smollm2 import load_smollm2
 from ..pretrained.talks import Encoded, batch_of_talks
 from ..training.loop import PATIENCE, next_token_loss, say
 from ..training.optimizers import warmup_linear

@@ -135,7 +135,7 @@ class MultiHeadAttention(nn.Module):
 
         self.n_heads = n_heads
         self.d_head = d_model // n_heads
-        self.n_heads_per_kv_head = n_heads // n_kv_heads
+        self.n_heads_per_kv_head = int(n_heads // n_kv_heads)  # NumPy's is another
         self.qk_norm = qk_norm
         self.engine = engine
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral, Real
 from typing import Any, Protocol
 
 import torch
@@ -98,6 +99,12 @@ class GPTConfig:
             zero_init=self.zero_init,
             scale_embeddings=self.scale_embeddings,
         )
+
+        # NumPy's numbers become Python's: PyTorch and JSON take no others.
+        for name, x in vars(self).items():
+            if isinstance(x, Real) and not isinstance(x, bool | int | float):
+                plain = int(x) if isinstance(x, Integral) else float(x)
+                object.__setattr__(self, name, plain)
 
 
 class LanguageModel(Protocol):

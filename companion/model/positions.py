@@ -193,7 +193,7 @@ def alibi_slopes(n_heads: int, dtype: torch.dtype = torch.float32) -> Tensor:
     2022, section 3 and their code.
     """
     check_whole(n_heads=n_heads)
-    power = 1 << (n_heads.bit_length() - 1)  # the largest that n_heads reaches
+    power = 1 << (int(n_heads).bit_length() - 1)  # the largest that n_heads reaches
     dtype = exact_dtype(dtype)
     exponents = torch.arange(1, power + 1, dtype=dtype) / power
     between = (2 * torch.arange(n_heads - power, dtype=dtype) + 1) / (2 * power)

@@ -1,6 +1,6 @@
 """What a published model is made of: its parts, and what they cost. Chapter 12.
 
-`config_json.anatomy` reads it off a config.json. Each part names the chapter that
+`config_json.read_anatomy` reads it off a config.json. Each part names the chapter that
 derives it, and whether `load_family` can hold it.
 """
 
@@ -24,7 +24,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Anatomy:
-    """What a model is made of, as `anatomy` reads it off a configuration.
+    """What a model is made of, as `read_anatomy` reads it off a configuration.
 
     windows: how many tokens each layer sees; None: all.
     n_experts: 0 without experts.

@@ -211,7 +211,7 @@ def unsupported_in(config: dict[str, Any]) -> list[str]:
     return unsupported
 
 
-def anatomy(config: dict[str, Any]) -> Anatomy:
+def read_anatomy(config: dict[str, Any]) -> Anatomy:
     """Reads off a config.json what the model is made of.
 
     The families are FAMILIES, as transformers 5 writes them, and as older files have

@@ -21,7 +21,7 @@ from ..inputs import shown
 from ..model.blocks import RMSNorm, replace_layer
 from ..model.gpt import GPT, GPTConfig
 from .anatomy import Anatomy
-from .config_json import anatomy, read_config
+from .config_json import read_anatomy, read_config
 from .model_types import AFTER, ALL_HEADS, FAMILIES
 from .weights import build, empty, rename
 
@@ -87,14 +87,14 @@ def load_family(folder: Path | str) -> tuple[GPT, Tokenizer | None]:
 
     Returns the model, to be used and not trained, and what the library `tokenizers`
     makes of tokenizer.json, or None where there is no such file. Nothing is read that
-    could run code. `anatomy` says what the families are, and what can't be held.
+    could run code. `read_anatomy` says what the families are, and what can't be held.
     Chapter 12.
     Raises FileNotFoundError for what isn't there, and ValueError for a model that can't
     be held, a file that isn't whole, and tensors that are missing, too many, or of
     another shape.
     """
     folder = Path(folder)
-    found = anatomy(read_config(folder))
+    found = read_anatomy(read_config(folder))
     lacking = found.lacking()
     if lacking:
         raise ValueError(f"{found.family} can't be loaded: it has {'; '.join(lacking)}")

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .smollm2 import PublishedTokenizer
+from .published_tokenizer import PublishedTokenizer
 
 # Tokens, and for each of them the one that is to follow, or -100.
 Encoded = tuple[list[int], list[int]]

@@ -78,7 +78,8 @@ class Descent(Optimizer):
     def add_param_group(self, param_group: dict) -> None:
         """Adds a group of parameters, now or later.
 
-        Raises ValueError for settings out of their range, and then adds nothing.
+        Raises ValueError for settings out of their range, and for a decay so small that
+        parameters of this dtype round it away, and then adds nothing.
         """
         settings = self.defaults | param_group
         check_between(0, finite=True, lr=settings["lr"])
@@ -90,6 +91,17 @@ class Descent(Optimizer):
                     f"betas are {settings['betas']}; each must be 0 or more, below 1"
                 )
         super().add_param_group(param_group)
+
+        decay = settings["lr"] * settings["weight_decay"]
+        for p in self.param_groups[-1]["params"]:
+            has_16_bits = p.dtype.itemsize == 2
+            if has_16_bits and decay and torch.tensor(1 - decay, dtype=p.dtype) == 1:
+                self.param_groups.pop()
+                raise ValueError(
+                    f"lr · weight_decay is {decay:g}, and 1 less that is 1 in"
+                    f" {p.dtype}: nothing would decay. Keep the parameters in float32"
+                    " (autocast computes in 16 bits), or set weight_decay=0"
+                )
 
     # PyTorch's takes a closure, too, for methods that compute a loss several times.
     @torch.no_grad()

@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import companion
 from companion.course import checks
 
-from . import Wrong
+from .wrong import Wrong
 
 wrong = Wrong()
 

@@ -10,7 +10,7 @@ import torch
 
 from companion.course import checks
 
-from . import Wrong
+from .wrong import Wrong
 
 wrong = Wrong()
 

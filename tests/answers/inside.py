@@ -5,7 +5,7 @@ from einops import rearrange
 
 from companion.course import checks
 
-from . import Wrong
+from .wrong import Wrong
 
 wrong = Wrong()
 

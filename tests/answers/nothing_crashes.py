@@ -5,7 +5,7 @@ import torch
 from companion.course import checks
 from companion.course.cabinet import pull_requests
 
-from . import Wrong
+from .wrong import Wrong
 
 wrong = Wrong()
 

@@ -10,7 +10,7 @@ from companion import deinterleave, interleave, relative_buckets, rotate
 from companion.course import checks
 from companion.model.positions import alibi_slopes
 
-from . import Wrong
+from .wrong import Wrong
 
 wrong = Wrong()
 

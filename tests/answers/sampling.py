@@ -12,7 +12,7 @@ import torch
 import companion
 from companion.course import checks
 
-from . import Wrong
+from .wrong import Wrong
 
 wrong = Wrong()
 

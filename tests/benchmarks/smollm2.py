@@ -23,7 +23,7 @@ from companion.pretrained.smollm2 import SMOLLM2, load_smollm2
 
 AT_PEAK = Path(__file__).with_name("at_peak.py")
 sys.path.append(str(Path(__file__).parents[1]))
-from common import llama  # noqa: E402
+from published import llama  # noqa: E402
 
 
 def texts() -> list[torch.Tensor]:

@@ -14,7 +14,7 @@ from companion.pretrained.smollm2 import SMOLLM2, load_smollm2
 from companion.pretrained.talks import batch_of_talks, encode_talk
 
 sys.path.append(str(Path(__file__).parents[1]))
-from common import llama  # noqa: E402
+from published import llama  # noqa: E402
 
 
 def step(learning: list, optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:

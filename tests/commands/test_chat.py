@@ -15,7 +15,9 @@ from itertools import count
 
 import pytest
 import torch
-from common import byte_header, byte_tokenizer, interrupted_at, shaken
+from common import shaken
+from ctrl_c import interrupted_at
+from published import byte_header, byte_tokenizer
 from torch import nn
 
 from companion import GPT, GPTConfig, generate
@@ -25,7 +27,8 @@ from companion.decoding import sampling
 from companion.model import gpt, serving_caches
 from companion.pretrained.adapter_files import save_adapter
 from companion.pretrained.lora import adapters, add_adapters
-from companion.pretrained.smollm2 import PublishedTokenizer, load_smollm2
+from companion.pretrained.published_tokenizer import PublishedTokenizer
+from companion.pretrained.smollm2 import load_smollm2
 from companion.tensor_files import pack_tensors
 
 

@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from common import byte_tokenizer, press_twice, shaken, step_in, stopping
+from common import shaken
+from ctrl_c import press_twice, step_in, stopping
+from published import byte_tokenizer
 from test_files import POSIX, files_of_at_most
 
 from companion import GPT, GPTConfig

@@ -15,36 +15,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from answers import (
-    attention,
-    blocks,
-    encoder_decoder,
-    fine_tuning,
-    inside,
-    kv_cache,
-    many_machines,
-    multi_head,
-    nothing_crashes,
-    one_machine,
-    positional_encodings,
-    published_weights,
-    reward,
-    sampling,
-    serving,
-    since_then,
-    tokens,
-    training,
-)
+from answers import one_machine, right_ones, training, wrong_ones
 
 from companion.course import checks
 from companion.course.checks.compare import Exercise, Raises, compare, draw, graded
 from companion.course.checks.differences import difference
 from companion.course.checks.mistakes import Mistake
 
-CHAPTERS = (tokens, attention, multi_head, positional_encodings, blocks, training)
-CHAPTERS += (sampling, kv_cache, encoder_decoder, one_machine, serving, many_machines)
-CHAPTERS += (published_weights, inside, fine_tuning, reward, nothing_crashes)
-CHAPTERS += (since_then,)
 CHECKS = [x for x in vars(checks).values() if inspect.isfunction(x)]
 X = torch.arange(6.0).view(2, 3)
 every_check = pytest.mark.parametrize("check", CHECKS, ids=lambda x: x.__name__)
@@ -66,7 +43,7 @@ def said_of(check, answer) -> str | None:
 
 @every_check
 def test_right_answers_pass(check, capsys):
-    right = [answer for c in CHAPTERS for of, answer in c.RIGHT if of is check]
+    right = right_ones(check)
     refused = {told(answer): said_of(check, answer) for answer in right}
     assert right and {*refused.values()} == {None}, refused
     printed = capsys.readouterr().out.splitlines()
@@ -76,7 +53,7 @@ def test_right_answers_pass(check, capsys):
 
 @every_check
 def test_wrong_answers_are_explained(check):
-    wrong = [x[1:] for c in CHAPTERS for x in c.WRONG if x[0] is check]
+    wrong = wrong_ones(check)
     others = {}
     for answer, words in wrong:
         said = said_of(check, answer) or "passes"
@@ -232,7 +209,7 @@ KINDS_OF_LISTS = {
 @pytest.mark.parametrize("kind", KINDS_OF_LISTS)
 @every_check
 def test_all_kinds_of_lists_are_alike(check, kind):
-    right = next(answer for c in CHAPTERS for of, answer in c.RIGHT if of is check)
+    right = right_ones(check)[0]
 
     def answer(*case):
         result = right(*case)
@@ -244,7 +221,7 @@ def test_all_kinds_of_lists_are_alike(check, kind):
 
 @every_check
 def test_an_array_or_a_tensor_of_the_same_numbers_is_a_list(check):
-    right = next(answer for c in CHAPTERS for of, answer in c.RIGHT if of is check)
+    right = right_ones(check)[0]
     for kind in (np.array, torch.tensor):
 
         def answer(*case, kind=kind):
@@ -320,7 +297,7 @@ def test_an_error_that_has_nothing_to_do_with_it_is_told_not_explained(check, n_
     """Also of an answer that is right at first, and stops in a later case."""
     if n_calls and check is checks.cabinet:
         return  # it asks its answer once
-    right = next(answer for c in CHAPTERS for of, answer in c.RIGHT if of is check)
+    right = right_ones(check)[0]
     others = []
     for error, line in zip(ERRORS, LINES, strict=True):
         if n_calls and not any(words in line for words in LATER):
@@ -697,6 +674,61 @@ def test_what_is_done_to_a_model_or_a_tensor_is_named():
         said = compared(answer, lambda m, x: 1, (model, {"deep": [X.clone()]}))
         assert said.startswith(f"name: the answer leaves {words}"), said
         assert model.training and all(p.requires_grad for p in model.parameters())
+
+
+@torch.no_grad()
+def zeroed(norm):
+    norm.weight.zero_()
+
+
+def replaced(norm):
+    norm.bias = torch.nn.Parameter(norm.bias + 1)
+
+
+def counted(norm):
+    norm.num_batches_tracked += 1
+
+
+def added_to(norm):
+    norm.register_parameter("extra", torch.nn.Parameter(torch.ones(2)))
+
+
+@pytest.mark.parametrize("spoil", [zeroed, replaced, counted, added_to])
+def test_a_module_that_is_handed_over_stays_to_the_bit(spoil):
+    """Spoiled after its use, where the answer's own number is right."""
+    norms = (torch.nn.BatchNorm1d(3).eval(), torch.nn.BatchNorm1d(3).eval())
+
+    def answer(x, norms):
+        result = norms[1](norms[0](x))
+        spoil(norms[0])
+        return result
+
+    said = compared(answer, lambda x, norms: norms[1](norms[0](x)), (X, norms))
+    words = "the answer leaves other weights in the model than it was given"
+    assert said == f"name: {words}: work on a copy"
+
+
+def test_a_model_is_moved_only_beside_its_optimizer(capsys):
+    def step(model, optimizer=None):
+        optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.5)
+        model(X).sum().backward()
+        optimizer.step()
+        return model(X)
+
+    def with_optimizer(function, model):
+        return function(model, torch.optim.SGD(model.parameters(), lr=0.5))
+
+    case = (torch.nn.Linear(3, 2),)
+    assert "leaves other weights in the model" in compared(step, step, case)
+    compare("name", step, Exercise(step, [case], {}, "praise", with_optimizer))
+    assert capsys.readouterr().out == "✓ name: praise\n"
+
+
+def test_a_check_leaves_the_reader_s_seed():
+    before = torch.get_rng_state()
+    checks.sinks.known.cache_clear()
+    said_of(checks.sinks, lambda attend: 1)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_where_a_notebook_has_no_gradients_a_right_answer_has_them(capsys):

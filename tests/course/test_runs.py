@@ -16,16 +16,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import (
-    count_steps,
-    press,
-    press_twice,
-    seeded,
-    step_in,
-    stopping,
-    together,
-    torchrun,
-)
+from common import seeded
+from ctrl_c import count_steps, press, press_twice, step_in, stopping
+from processes import together, torchrun
 from safetensors.torch import load_file
 from test_files import POSIX, files_of_at_most, handler
 from torch.optim.optimizer import register_optimizer_step_pre_hook

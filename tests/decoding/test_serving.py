@@ -9,7 +9,8 @@ from random import Random
 
 import pytest
 import torch
-from common import interrupted_at, random_tokens, seeded, shaken
+from common import random_tokens, seeded, shaken
+from ctrl_c import interrupted_at
 
 from companion import GPT, GPTConfig, Request, Server, generate, greedy, sample
 from companion.decoding import sampling, serving

@@ -280,6 +280,16 @@ def test_no_quantized_number_is_off_by_more_than_half_a_scale(dtype):
         assert_close(scales.double(), largest / 127, atol=0, rtol=1e-6)
 
 
+@pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan])
+def test_no_scale_fits_what_is_not_finite(wrong):
+    x = random(2, 3, 4)
+    x[1, 0, 2] = wrong
+    with pytest.raises(ValueError, match=rf"x\[1, 0, 2\] is {wrong}; .* finite"):
+        c.quantize(x)
+    with pytest.raises(ValueError, match="is inf"):  # beyond float32
+        c.quantize(torch.tensor([1e300], dtype=torch.float64))
+
+
 def test_int8_keeps_one_byte_a_number_and_one_scale_a_vector():
     cache = c.Int8Cache(10)
     like = random(2, 3, 4, 64).bfloat16()

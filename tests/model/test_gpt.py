@@ -1,5 +1,6 @@
 """Models against GPT-2, Llama and T5 of transformers, and what any weights show."""
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
@@ -7,6 +8,7 @@ from functools import partial
 from itertools import product
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -23,7 +25,14 @@ from transformers import (
 )
 from transformers.pytorch_utils import Conv1D
 
-from companion import GPT, EncoderDecoder, GPTConfig, padding_mask
+from companion import (
+    GPT,
+    EncoderDecoder,
+    GPTConfig,
+    MultiHeadAttention,
+    alibi,
+    padding_mask,
+)
 from companion.model.attention import ENGINES
 from companion.model.gpt import evaluating
 from companion.model.positions import POSITIONS
@@ -441,6 +450,24 @@ def test_a_model_that_cannot_be_built_says_which_number_is_wrong():
     ):
         with pytest.raises(ValueError, match=words):
             GPT(make())
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_numpy_s_numbers_are_python_s(positions):
+    sizes = {"d_vocab": 11, "context_length": 8, "d_model": 8, "n_heads": 4}
+    sizes |= {"n_layers": 1, "n_kv_heads": 2, "d_hidden": 12, "rotary_base": 100}
+    names = {"positions": positions}
+    theirs = GPTConfig(**{k: np.int64(n) for k, n in sizes.items()}, **names)
+    assert json.dumps(vars(theirs)) == json.dumps(vars(GPTConfig(**sizes, **names)))
+    assert type(replace(theirs, dropout=np.float32(0.5)).dropout) is float
+    assert GPT(theirs)(torch.zeros(1, 3, dtype=torch.long)).shape == (1, 3, 11)
+
+
+def test_attention_takes_numpy_s_numbers_of_heads():
+    one, two, four, eight = (np.int64(n) for n in (1, 2, 4, 8))
+    layer = MultiHeadAttention(eight, four, n_kv_heads=two)
+    assert layer(torch.ones(1, 3, 8)).shape == (1, 3, 8)
+    assert alibi(four, one, two).equal(alibi(4, 1, 2))
 
 
 def test_evaluating_gives_every_part_its_own_mode_back():

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import companion
 from companion.commands import describe as describe_command
 from companion.pretrained.anatomy import describe
-from companion.pretrained.config_json import anatomy, read_config
+from companion.pretrained.config_json import read_anatomy, read_config
 from companion.pretrained.families import load_family
 from companion.pretrained.model_types import FAMILIES
 
@@ -154,7 +154,7 @@ def test_logits_greedy_text_and_cache_are_transformers(name, tmp_path):
 def test_parameters_are_counted_as_transformers_counts_them(name, tmp_path):
     family, extra, *_ = (LOADED | REFUSED)[name]
     model = save(tmp_path, family, extra)
-    found = anatomy(read_config(tmp_path))
+    found = read_anatomy(read_config(tmp_path))
     assert found.n_parameters() == sum(x.numel() for x in model.parameters())
     assert not found.unknown
     text = describe(found)
@@ -167,7 +167,7 @@ def test_a_model_that_gpt_cannot_hold_is_refused_by_what_it_lacks(name, tmp_path
     save(tmp_path, family, extra)
     with pytest.raises(ValueError, match=lack):
         load_family(tmp_path)
-    assert "can't load" in describe(anatomy(read_config(tmp_path)))
+    assert "can't load" in describe(read_anatomy(read_config(tmp_path)))
 
 
 @torch.inference_mode()
@@ -182,7 +182,7 @@ def test_a_cache_counts_what_transformers_keeps(tmp_path):
         model = save(tmp_path, "olmo3", {"sliding_window": window})
         past = model(random_tokens(1, 40, d_vocab=D_VOCAB)).past_key_values
         kept = [layer.keys.shape[-2] for layer in past.layers]
-        counted = anatomy(read_config(tmp_path))
+        counted = read_anatomy(read_config(tmp_path))
         found[window] = counted.cache_bytes(40, 4)
         n_short = sum(x is not None for x in counted.windows)
         numbers = sum(kept) + n_short * (1 if window < 40 else 0)
@@ -199,7 +199,7 @@ def test_the_last_token_costs_what_the_flops_counter_says(tmp_path):
     for part in model.modules():
         if hasattr(part, "engine"):
             part.engine = "explicit"
-    found = anatomy(read_config(tmp_path))
+    found = read_anatomy(read_config(tmp_path))
     tokens = random_tokens(1, 20, d_vocab=D_VOCAB)
     cache = model.new_cache(20)
     model(tokens[:, :19], cache)
@@ -223,9 +223,12 @@ def test_shards_and_one_file_are_the_same_model(tmp_path):
 
 def test_an_older_file_says_its_base_in_another_place(llama):
     config = rewrite(llama, rope_parameters=None, rope_theta=12_345.0, head_dim=None)
-    assert anatomy(config).rotary_base == 12_345.0 and anatomy(config).d_head == 8
+    assert (
+        read_anatomy(config).rotary_base == 12_345.0
+        and read_anatomy(config).d_head == 8
+    )
     config["rope_scaling"] = {"type": "linear", "factor": 2.0}
-    assert "'linear'" in " ".join(anatomy(config).lacking())
+    assert "'linear'" in " ".join(read_anatomy(config).lacking())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -240,7 +243,7 @@ def test_what_a_file_leaves_out_is_as_in_transformers(family, tmp_path):
     }
     del sizes["num_key_value_heads"]
     theirs = config_class(**sizes)
-    found = anatomy(sizes | {"model_type": family})
+    found = read_anatomy(sizes | {"model_type": family})
     assert found.n_kv_heads == theirs.num_key_value_heads
     assert found.norm_epsilon == theirs.rms_norm_eps
     assert found.is_tied == theirs.tie_word_embeddings
@@ -308,7 +311,7 @@ def test_the_site_models_have_the_parameters_of_their_cards():
         config = read_config(path)
         name = config["_name_or_path"].partition("/")[2]
         total, active = PUBLISHED[name]
-        found = anatomy(config)
+        found = read_anatomy(config)
         assert not found.unknown
         assert found.n_parameters() / 1e9 == pytest.approx(total, rel=0.006)
         if active is not None:
@@ -322,7 +325,7 @@ def test_scores_divided_by_the_root_of_a_heads_features_are_chapter_01s():
     config = read_config(ROOT / "docs" / "models" / "gemma-3-1b.json")
     for d_head, scalar in ((256, 256), (128, 128), (256, 168), (128, 256)):
         sizes = {"head_dim": d_head, "query_pre_attn_scalar": scalar}
-        lacking = " ".join(anatomy(config | sizes).lacking())
+        lacking = " ".join(read_anatomy(config | sizes).lacking())
         assert (f"√{scalar}" in lacking) == (d_head != scalar)
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from common import byte_tokenizer, pack, random, random_tokens, rounding, seeded, shaken
+from common import random, random_tokens, rounding, seeded, shaken
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published import byte_tokenizer, pack
 from safetensors import torch as safetensors
 from torch import nn
 from torch.testing import assert_close

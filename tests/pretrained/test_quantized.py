@@ -6,7 +6,8 @@ from dataclasses import replace
 import gguf
 import pytest
 import torch
-from common import EXACT, pack, random, random_tokens, rounding, seeded, shaken
+from common import EXACT, random, random_tokens, rounding, seeded, shaken
+from published import pack
 from torch import nn
 from torch.testing import assert_close
 

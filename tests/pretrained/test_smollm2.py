@@ -9,15 +9,17 @@ import gguf as gguf_format
 import numpy as np
 import pytest
 import torch
-from common import llama, random_tokens, rounding, shaken
+from common import random_tokens, rounding, shaken
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published import llama
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import companion
 from companion import GPT
 from companion.artifacts import SMOLLM2
 from companion.pretrained import gguf, smollm2
+from companion.pretrained.published_tokenizer import PublishedTokenizer
 from companion.pretrained.weights import build
 from companion.text.tokenizers import printable_bytes
 
@@ -405,7 +407,7 @@ WORDS = {
 
 
 def test_a_small_vocabulary_is_read():
-    tokenizer = smollm2.PublishedTokenizer(WORDS | {"tokenizer.ggml.scores": [0.0]})
+    tokenizer = PublishedTokenizer(WORDS | {"tokenizer.ggml.scores": [0.0]})
     pieces = [tokenizer.decode([i]) for i in tokenizer.encode("abcab 12")]
     assert pieces == ["abc", "ab", " ", "1", "2"]
     assert tokenizer.chat([])[0] == 0 and tokenizer.end == 1
@@ -415,7 +417,7 @@ def test_a_small_vocabulary_is_read():
 def test_a_vocabulary_that_lacks_something_is_refused_by_the_key(missing):
     header = {key: value for key, value in WORDS.items() if key != missing}
     with pytest.raises(ValueError, match=f"the header has no {missing}$"):
-        smollm2.PublishedTokenizer(header)
+        PublishedTokenizer(header)
 
 
 @pytest.mark.parametrize(
@@ -440,12 +442,12 @@ def test_a_vocabulary_that_lacks_something_is_refused_by_the_key(missing):
 def test_another_way_to_cut_text_is_refused_by_the_key(change):
     (key,) = change
     with pytest.raises(ValueError, match=re.escape(key)):
-        smollm2.PublishedTokenizer(WORDS | change)
+        PublishedTokenizer(WORDS | change)
 
 
 def test_another_form_of_a_talk_is_refused():
     header = WORDS | {"tokenizer.chat_template": "<s>[INST]"}
-    tokenizer = smollm2.PublishedTokenizer(header)
+    tokenizer = PublishedTokenizer(header)
     assert tokenizer.encode("ab") == [258]
     with pytest.raises(ValueError, match="tokenizer.chat_template has no"):
         tokenizer.chat([("user", "Hi")])

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from common import random, seeded, together
+from common import random, seeded
+from processes import together
 from safetensors import safe_open
 from safetensors.torch import load, save, save_file
 from torch import nn

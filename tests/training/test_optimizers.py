@@ -217,7 +217,7 @@ def test_the_running_means_of_16_bits_are_those_of_the_same_gradients(dtype):
     """With β₂ = 0.999 a mean in bfloat16 would stand still."""
     weights = nn.Parameter(random(4, 6).to(dtype))
     matrix = nn.Parameter(random(4, 6).to(dtype))
-    adam = AdamW([weights], lr=1e-5)
+    adam = AdamW([weights], lr=1e-5, weight_decay=0)
     by_muon = Muon([matrix], lr=1e-5)
 
     # Their means, beside the same means in 64 bits.
@@ -239,6 +239,23 @@ def test_the_running_means_of_16_bits_are_those_of_the_same_gradients(dtype):
     muons_momentum = by_muon.state[matrix]["momentum"]
     close = rounding(400, momentum.float())
     assert_close(muons_momentum, momentum.float(), **close)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("optimizer", [AdamW, Muon])
+def test_a_decay_that_16_bits_would_round_away_is_refused(optimizer, dtype):
+    def step(lr, weight_decay):
+        weights = nn.Parameter(torch.ones(2, 3, dtype=dtype))
+        one = optimizer([weights], lr=lr, weight_decay=weight_decay)
+        weights.grad = torch.zeros_like(weights)
+        one.step()
+        return weights
+
+    with pytest.raises(ValueError, match=f"is 1e-05, .* is 1 in {dtype}: nothing"):
+        step(1e-3, 0.01)
+    assert (step(1e-3, 0.0) == 1).all()
+    assert (step(0.0, 0.01) == 1).all()
+    assert (step(0.5, 0.5) == 0.75).all()
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1])

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from common import random, random_tokens, rounding, seeded, shaken, together
+from common import random, random_tokens, rounding, seeded, shaken
+from processes import together
 from torch import nn
 from torch.multiprocessing import ProcessRaisedException
 from torch.nn.utils.parametrizations import weight_norm

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, cached_property, partial
 from itertools import zip_longest
 
 import torch
@@ -77,6 +77,11 @@ class Exercise:
     use: Callable = call
     is_hidden: bool = False
 
+    @cached_property
+    def rights(self) -> list[tuple[object, list]]:
+        """What `right_outcome` gives for each case, computed once."""
+        return [right_outcome(self, case) for case in self.cases]
+
 
 def ways_of(right: Callable) -> Callable[..., Callable]:
     """Returns `way`: `way(part=other)` is the right way with that part changed."""
@@ -86,16 +91,17 @@ def ways_of(right: Callable) -> Callable[..., Callable]:
 def check(known: Callable[[], Exercise]) -> Callable[[Callable], None]:
     """Makes a check of what gives an exercise; called with an answer, it compares.
 
-    The exercise stays at hand: `CHECK.known()`.
+    The exercise is made once, and stays at hand: `CHECK.known()`.
     """
+    kept = cache(known)
 
     def compared(answer: Callable) -> None:
-        compare(known.__name__, answer, known())
+        compare(known.__name__, answer, kept())
 
     # Not by `wraps`: its parameters are those of a check.
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(compared, name, getattr(known, name))
-    compared.known = known
+    compared.known = kept
     return compared
 
 
@@ -120,9 +126,8 @@ def compare(name: str, answer: Callable, exercise: Exercise) -> None:
             print(f"○ {name}: yours to write")
             return
 
-        rights = [right_outcome(exercise, case) for case in exercise.cases]
-        expected = [wanted for wanted, _ in rights]
-        pairs = zip(outcomes, rights, strict=True)
+        expected = [wanted for wanted, _ in exercise.rights]
+        pairs = zip(outcomes, exercise.rights, strict=True)
         outcomes = [usable_or_mistake(x, results) for x, (_, results) in pairs]
 
         faults = faults_of(outcomes, expected)

@@ -118,6 +118,29 @@ def handed_over(x: object, depth: int = 4) -> tuple[list[Tensor], list[nn.Module
     return tensors, modules
 
 
+def state_of(arguments: tuple) -> list[Tensor]:
+    """Collects the parameters and buffers of the modules in some arguments.
+
+    None where an optimizer is handed over, too: that model is there to learn.
+    """
+    if any(isinstance(x, torch.optim.Optimizer) for x in arguments):
+        return []
+    _, modules = handed_over(arguments)
+    state = []
+    for module in modules:
+        state += [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    return state
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are of one shape and dtype, and hold the same numbers."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return torch.equal(one, other) or torch.allclose(
+        one, other, rtol=0, atol=0, equal_nan=True
+    )
+
+
 @contextmanager
 def contained(arguments: tuple, effects: list[str]) -> Iterator[None]:
     """Undoes what its body changes in settings and arguments; names it in `effects`.
@@ -128,6 +151,7 @@ def contained(arguments: tuple, effects: list[str]) -> Iterator[None]:
     tensors, modules = handed_over(arguments)
     needs_gradient = [x.requires_grad for x in tensors]
     training = [module.training for module in modules]
+    weights = [x.detach().clone() for x in state_of(arguments)]
     before = [setting.read() for setting in SETTINGS]
     random_state = random.getstate()
     numpy_state = np.random.get_state()
@@ -165,6 +189,12 @@ def contained(arguments: tuple, effects: list[str]) -> Iterator[None]:
             "leaves the model in another mode than it was given, `train()` or `eval()`:"
             " put it back"
         )
+    weights_after = state_of(arguments)
+    is_kept = len(weights_after) == len(weights)
+    if not is_kept or not all(map(same_bits, weights, weights_after)):
+        effects.append(
+            "leaves other weights in the model than it was given: work on a copy"
+        )
 
 
 # Modules whose attributes a test may replace, and whose classes' attributes; of
@@ -177,10 +207,11 @@ MODULES = frozenset(
 
 
 @contextmanager
-def attributes_kept(*classes: type) -> Iterator[None]:
+def attributes_kept(*classes: type) -> Iterator[Callable[[], None]]:
     """Puts back what its body replaces in modules, in their classes and in these.
 
-    Hooks that are registered for all modules or optimizers are taken away again.
+    Hooks that are registered for all modules or optimizers are taken away again. The
+    body gets a function that does the same at once, for one that asks several times.
     """
     names = [
         name
@@ -190,9 +221,8 @@ def attributes_kept(*classes: type) -> Iterator[None]:
     owners = [*owners_in(tuple(names)), *classes]
     before = [(owner, dict(vars(owner))) for owner in owners]
     registries = [(hooks, dict(hooks)) for hooks in hooks_for_all()]
-    try:
-        yield
-    finally:
+
+    def put_all_back() -> None:
         for owner, attributes in before:
             now = vars(owner)
             is_same = len(now) == len(attributes)
@@ -202,6 +232,11 @@ def attributes_kept(*classes: type) -> Iterator[None]:
             if hooks != entries:
                 hooks.clear()
                 hooks.update(entries)
+
+    try:
+        yield put_all_back
+    finally:
+        put_all_back()
 
 
 @lru_cache(maxsize=1)

@@ -15,14 +15,9 @@ from itertools import takewhile
 from pathlib import Path
 
 import torch
-from common import (
-    byte_tokenizer,
-    count_steps,
-    interrupted_at,
-    random_tokens,
-    seeded,
-    step_in,
-)
+from common import random_tokens, seeded
+from ctrl_c import count_steps, interrupted_at, step_in
+from published import byte_tokenizer
 
 import companion as c
 from companion.commands import chat
