@@ -326,6 +326,23 @@ def one_size(attend):
     return all(map(torch.allclose, ours, theirs))
 
 
+@wrong(checks.sinks, "compare every number, not a sum")
+def sums_alone(attend):
+    for sizes in ((1, 1, 1), (3, 5, 6), (5, 16, 8)):
+        inputs = sink_inputs(*sizes)
+        ours = attend(*inputs).sum()
+        theirs = pull_requests.sink_in_softmax(*inputs).sum()
+        gradients = zip(
+            torch.autograd.grad(ours, inputs),
+            torch.autograd.grad(theirs, inputs),
+            strict=True,
+        )
+        sums_agree = all(torch.allclose(a.sum(), b.sum()) for a, b in gradients)
+        if not (torch.allclose(ours, theirs) and sums_agree):
+            return False
+    return True
+
+
 @wrong(checks.sinks, "passes attention without a sink")
 def differences_alone(attend):
     return torch.autograd.gradcheck(
@@ -703,6 +720,15 @@ def last_of_each(read):
     packed, alone = read_both_ways(read, lengths)
     ends = torch.tensor(lengths).cumsum(0) - 1
     return torch.allclose(packed[ends], alone[ends])
+
+
+@wrong(checks.packed, "compare every place, not a mean")
+def means_alone(read):
+    for lengths in LENGTHS:
+        packed, alone = read_both_ways(read, lengths)
+        if not torch.allclose(packed.mean(), alone.mean()):
+            return False
+    return True
 
 
 @wrong(checks.packed, "a leak of a ten thousandth|takes 10 off the scores")

@@ -310,6 +310,10 @@ def sinks() -> Exercise:
         " too large: compare the output, too": lambda q, k, v, sink: (
             rescaled(q, k, v, sink) + 0.01
         ),
+        "it passes a version that hands back its rows in another order: compare every"
+        " number, not a sum of them": lambda q, k, v, sink: rescaled(
+            q, k, v, sink
+        ).flip(0),
     }
     cases = [*failing(shown), *passing(passes, FLAGS_A_REWRITING), *failing(faults)]
     mistakes = {
@@ -837,6 +841,10 @@ def packed() -> Exercise:
         " thousandth of them comes through, and your tolerance hides it": ten_off,
         "it passes a version in which no text sees another, and each but the first"
         " begins at a wrong position: compare with the text alone": reset_late,
+        "it passes a version that hands back its rows in another order: compare every"
+        " place, not a mean of them": lambda q, k, v, lengths: each_by_itself(
+            q, k, v, lengths
+        ).flip(0),
     }
     cases = [*failing(shown), *passing(passes, right_words), *failing(faults)]
     mistakes = {
