@@ -470,7 +470,7 @@ def means() -> list:
         for optimizer in (torch.optim.AdamW, companion.AdamW):
             p = nn.Parameter(torch.zeros(1, dtype=dtype))
             p.grad = torch.ones_like(p)
-            moving = optimizer([p])
+            moving = optimizer([p], weight_decay=0)
             for _ in range(2000):
                 moving.step()
             state = moving.state[p]

@@ -229,7 +229,8 @@ def generate(
     choose: turns logits (b v) into tokens (b).
     use_cache: keys and values are kept; without, each token is a pass over the text.
     cache: one that is kept beyond. The prompt goes on from what it holds, and it says
-    how far the model sees. Otherwise that is the last context_length tokens, which are
+    how far the model sees. It doesn't hold the last token that was written, with which
+    the next prompt begins. Otherwise that is the last context_length tokens, which are
     computed anew for each token past them.
     end: a stream that has drawn it repeats it; when all have, generation stops.
 

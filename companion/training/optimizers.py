@@ -307,7 +307,7 @@ def muon(
     matrices = []
     others = []
     for name, parameter in model.named_parameters():
-        if "blocks." in name and parameter.dim() == 2:
+        if "blocks" in name.split(".") and parameter.dim() == 2:
             matrices.append(parameter)
         else:
             others.append(parameter)

@@ -311,8 +311,14 @@ def shard_blocks(model: nn.Module) -> nn.Module:
     """Returns the model with this rank's heads and hidden features.
 
     All else is everywhere. Raises ValueError, by its name, for a layer that isn't
-    plain: with adapters, packed, or of another class.
+    plain: with adapters, packed, or of another class; and for dropout.
     """
+    for name, part in model.named_modules():
+        if isinstance(part, nn.Dropout) and part.p > 0:
+            raise ValueError(
+                f"{name} drops features, and other ones on each rank: cut a model"
+                " without dropout"
+            )
     for i, block in enumerate(blocks_of(model)):
         name = f"blocks.{i}"
         check_can_be_cut(block.attention, [MultiHeadAttention], f"{name}.attention")

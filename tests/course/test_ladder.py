@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 from common import seeded
+from ctrl_c import stopping
 from test_notebooks import CODE
 from test_project import TOLD
 
@@ -90,6 +91,12 @@ def test_a_rung_is_its_model_after_so_many_steps_at_rates_that_rise_and_fall():
 def test_the_batches_come_from_the_generator_and_a_rung_repeats():
     losses = [ladder.rung(small(), seeded(seed), n_steps=3) for seed in (0, 0, 1)]
     assert losses[0] == losses[1] != losses[2]
+
+
+def test_a_rung_that_is_stopped_is_no_rung():
+    """Its loss, after fewer steps, would stand beside the others."""
+    with pytest.raises(KeyboardInterrupt), stopping(3):
+        ladder.rung(small(), seeded(), n_steps=30)
 
 
 @pytest.mark.parametrize("n_steps", [0, -1, 2.5, True])

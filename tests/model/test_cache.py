@@ -280,14 +280,13 @@ def test_no_quantized_number_is_off_by_more_than_half_a_scale(dtype):
         assert_close(scales.double(), largest / 127, atol=0, rtol=1e-6)
 
 
-@pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan])
-def test_no_scale_fits_what_is_not_finite(wrong):
+@pytest.mark.parametrize("wrong", [math.inf, math.nan])
+def test_a_vector_that_is_not_finite_is_read_back_as_nan_and_no_other(wrong):
     x = random(2, 3, 4)
     x[1, 0, 2] = wrong
-    with pytest.raises(ValueError, match=rf"x\[1, 0, 2\] is {wrong}; .* finite"):
-        c.quantize(x)
-    with pytest.raises(ValueError, match="is inf"):  # beyond float32
-        c.quantize(torch.tensor([1e300], dtype=torch.float64))
+    integers, scales = c.quantize(x)
+    is_nan = (integers * scales).isnan()
+    assert is_nan[1, 0].all() and is_nan.sum() == 4
 
 
 def test_int8_keeps_one_byte_a_number_and_one_scale_a_vector():

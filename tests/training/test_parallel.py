@@ -3,6 +3,7 @@
 import copy
 import functools
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -266,6 +267,10 @@ def test_packed_and_unknown_layers_are_not_cut_but_named():
             "blocks.0.attention.to_queries is a LoRALinear .* merge adapters",
         ),
         (lambda: shard_blocks(EncoderDecoder(SMALL)), "EncoderDecoder has no blocks"),
+        (
+            lambda: shard_blocks(GPT(replace(SMALL, dropout=0.1))),
+            "dropout drops features, and other ones on each rank",
+        ),
     ):
         with pytest.raises(ValueError, match=words):
             call()

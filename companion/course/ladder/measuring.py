@@ -51,7 +51,8 @@ def rung(
     the whole validation text. `optimizer` is by default AdamW at 0.003; its rates rise
     for 10 steps, or for all of fewer, and fall evenly to 0. `generator` draws the
     batches. With a `tokenizer` of byte pairs the windows hold 64 of its tokens. One
-    line tells how far it is.
+    line tells how far it is. Ctrl-C is raised, since fewer steps are no rung. The model
+    is left in evaluation mode.
     """
     check_whole(n_steps=n_steps)
     training, _ = parts_of(tokenizer)
@@ -83,9 +84,11 @@ def rung(
         generator=generator,
     )
     try:
-        train(model, optimizer, drawn, on_step=after)
+        losses = train(model, optimizer, drawn, on_step=after)
     finally:
         scale_rates(optimizer, rates, 1.0)
+    if len(losses) < n_steps:  # a loss at a lower price would stand beside the others
+        raise KeyboardInterrupt
     line.update(Line(words))
     model.eval()
     return validation_loss(model, tokenizer)
