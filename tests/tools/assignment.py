@@ -182,13 +182,16 @@ def assignment(path: Path, bank: bool = False):
     ]
     begin = next(i for i, cell in enumerate(cells) if "**1. " in cell.source)
     end = max(i for i, cell in enumerate(cells) if is_solution(cell))
-    for cell, following in pairwise(cells[begin : end + 1]):
+    # The first question, without the chapter's heading and words above it.
+    first = cells[begin]
+    question = first.source[first.source.index("**1. ") :]
+    made.append(new_markdown_cell(question, id=first.id))
+    for cell, following in pairwise(cells[begin + 1 : end + 1]):
         if is_solution(following):
             made += answer_and_check(cell.source, following.source)
         elif not is_solution(cell) and not needs_the_chapter(cell):
             new = new_code_cell if cell.cell_type == "code" else new_markdown_cell
             made.append(new(cell.source, id=cell.id))
-    made[2].source = made[2].source[made[2].source.index("**1. ") :]
     if path.stem == CAPSTONE:
         made += hidden_test()
     if bank:
