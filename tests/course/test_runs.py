@@ -307,7 +307,7 @@ def test_a_command_whose_reader_is_gone_ends_without_a_traceback():
         command, stdout=writing_end, stderr=subprocess.PIPE, text=True
     )
     os.close(writing_end)
-    # 128 + SIGPIPE's 13, as a shell says it. Where nothing is buffered, argparse hides it.
+    # 128 + SIGPIPE's 13, as a shell says it; without a buffer argparse hides it.
     assert done.returncode in (0, 141) and done.stderr == ""
 
 
