@@ -293,5 +293,6 @@ def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     check_tensor("floats", "... d", x=x)
     x = x.float()
     scales = x.abs().amax(-1, keepdim=True) / 127
-    integers = (x / torch.where(scales > 0, scales, 1)).round()
+    # Among the smallest numbers of float32 a scale has few digits.
+    integers = (x / torch.where(scales > 0, scales, 1)).round().clamp(-127, 127)
     return integers.to(torch.int8), scales

@@ -142,10 +142,10 @@ def answer_logits(
 def advantages(rewards: Tensor, *, scale: bool = False) -> Tensor:
     """Subtracts from rewards (p g) the mean of each prompt's group of g answers.
 
-    With `scale` the differences are divided by the group's deviation, too. In a group
-    in which all earn the same they are exactly 0. Rewards of 16 bits are compared in
-    float32. Raises ValueError for a reward that isn't finite, and for some so far apart
-    that their differences aren't. Shao et al. 2024 (GRPO), section 4.1.2.
+    With `scale` the differences are divided by the group's deviation and 1e-4, too. In
+    a group in which all earn the same they are exactly 0. Rewards of 16 bits are
+    compared in float32. Raises ValueError for a reward that isn't finite, and for some
+    so far apart that their differences aren't. Shao et al. 2024 (GRPO), section 4.1.2.
     """
     check_tensor("floats", "p g", rewards=rewards)
     check_finite(rewards=rewards)

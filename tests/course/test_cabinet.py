@@ -29,12 +29,10 @@ from companion.course.cabinet import FAULTS, Machine
 from companion.course.cabinet import machine as cabinet
 from companion.course.cabinet.disguise import classes_of, original_of, right_in_disguise
 from companion.course.checks.judge import (
-    TooSlow,
     complaint,
     in_three_sizes,
     judge,
     right_machines,
-    time_limit,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -521,10 +519,3 @@ def test_the_site_has_the_chapter_s_rows_and_those_that_chapters_name():
     assert len(named) > 10
     for symptom in named:
         assert f"| {symptom} |" in page, symptom
-
-
-def test_a_limit_around_another_goes_on_when_that_has_ended():
-    with pytest.raises(TooSlow), time_limit(0.3):
-        with time_limit(60):
-            pass
-        time.sleep(20)

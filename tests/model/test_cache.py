@@ -289,6 +289,12 @@ def test_a_vector_that_is_not_finite_is_read_back_as_nan_and_no_other(wrong):
     assert is_nan[1, 0].all() and is_nan.sum() == 4
 
 
+def test_the_smallest_numbers_keep_their_signs():
+    x = torch.tensor([190.0, -190, 60]) * 2.0**-149  # scales have whole steps only
+    integers, _ = c.quantize(x)
+    assert integers.sign().tolist() == [1, -1, 1]
+
+
 def test_int8_keeps_one_byte_a_number_and_one_scale_a_vector():
     cache = c.Int8Cache(10)
     like = random(2, 3, 4, 64).bfloat16()

@@ -104,7 +104,7 @@ def main() -> int:
             startup = Path(folder) / "profile_default" / "startup"
             startup.mkdir(parents=True)
             (startup / "00-watch.py").write_text(WATCH, encoding="utf-8")
-            environment = {"OMP_NUM_THREADS": "1"} | os.environ | says
+            environment = os.environ | {"OMP_NUM_THREADS": "1"} | says
             paths = [str(ROOT), str(TOOLS), os.environ.get("PYTHONPATH", "")]
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
             environment["CLOSE_CALLS"] = str(calls)

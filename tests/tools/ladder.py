@@ -44,6 +44,16 @@ def rungs_of(path: Path, shift: int) -> dict[str, float]:
     return json.loads(notebook.cells[-1].outputs[0].text)
 
 
+def check_whole_ladder(chapter: str, before: set[str], runs: list[dict]) -> None:
+    """Ends the program where a cell that sets a rung has failed, in one run or in all.
+
+    A rung that a chapter no longer has is to be deleted from the stored ones first.
+    """
+    for run in runs:
+        if lost := (before | runs[0].keys()) - run.keys():
+            sys.exit(f"error: {chapter} has lost a rung: {', '.join(sorted(lost))}")
+
+
 def with_ladder(text: str) -> str:
     """The README's text with the rungs of 00 to 05, eight blocks a nat.
 
@@ -66,8 +76,10 @@ def main() -> None:
     with cache_of_its_own():
         for path in with_rungs(chapters(sys.argv[1:])):
             chapter = path.name[:2]
-            known = {k: v for k, v in known.items() if v["chapter"] != chapter}
             runs = [rungs_of(path, shift) for shift in SHIFTS]
+            before = {k for k, v in known.items() if v["chapter"] == chapter}
+            check_whole_ladder(chapter, before, runs)
+            known = {k: v for k, v in known.items() if v["chapter"] != chapter}
             for name in runs[0]:
                 nats = [round(run[name], 4) for run in runs]
                 known[name] = {"chapter": chapter, "nats": nats}

@@ -6,6 +6,7 @@ run takes about two minutes. The chapter tells what these lines said.
 """
 
 import json
+import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
@@ -130,12 +131,12 @@ def run(variant: Variant) -> dict:
     seconds = time.monotonic() - started
 
     test = companion.dates(N_TEST, torch.Generator().manual_seed(1), test=True)
-    tens = [sum(losses[i : i + 10]) / 10 for i in range(0, len(losses), 10)]
+    tens = [losses[i : i + 10] for i in range(0, len(losses), 10)]
     return (
         asdict(variant)
         | judged(model, tokenizer, test)
         | {
-            "losses": [round(x, 3) for x in tens],
+            "losses": [round(statistics.fmean(x), 3) for x in tens],
             "numbers": sum(p.numel() for p in learning),
             "seconds": round(seconds),
         }
