@@ -1,7 +1,7 @@
 """Models: the configuration and the GPT. Chapter 04."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -389,9 +389,11 @@ class GPT(nn.Module):
             place = place.with_bias(bias, n_streams)
 
         # How a layer keeps its new keys and values, and gets all there are.
-        store = None if cache is None else cache.append
-        if cache is not None and turn is not None:
-            store = partial(append_turned, cache, turn)
+        append: Callable[..., tuple[Heads, Heads]] | None = None
+        if cache is not None:
+            append = cache.append
+            if turn is not None:
+                append = partial(append_turned, cache, turn)
 
         # The blocks, one after the other.
         x = self.dropout(x)
@@ -402,7 +404,7 @@ class GPT(nn.Module):
                 mask=place.mask,
                 is_causal=place.is_causal,
                 rope=rope,
-                store=None if store is None else partial(store, i),
+                store=None if append is None else partial(append, i),
             )
 
         # The logits: of every position, or of those that are asked for.
