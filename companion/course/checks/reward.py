@@ -1,4 +1,4 @@
-"""Checks of chapter 15."""
+"""Checks of chapter 15: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from ...decoding.sampling import temperature, top_p
-from .compare import Exercise, Mistake, check, draw, safe_difference, ways_of
+from .compare import Exercise, check, draw, ways_of
+from .differences import safe_difference
+from .mistakes import Mistake
 
 
 @check
@@ -121,18 +123,22 @@ def group_advantages() -> Exercise:
         (draw(3, 5),),
     ]
 
+    def check_rounded_mean(function: Callable) -> None:
+        """Raises Rounded for one that takes equal rewards for different ones."""
+        advantages = function(torch.full((2, 3), 0.9))
+        if safe_difference(advantages, torch.zeros(2, 3)) is not None:
+            raise Rounded(
+                "where all earn 0.9 it gives no zeros: the mean of three 0.9 is"
+                " rounded to another number, so ask whether the rewards are equal,"
+                " or subtract the first of each row before all else"
+            )
+
     def use(function: Callable, rewards: Tensor) -> Tensor:
-        """Asks, where the first case is right, for equal ones with a rounded mean."""
+        """Calls a function, and once more, for its roundings, if the first is right."""
         result = function(rewards)
         is_first = torch.equal(rewards, cases[0][0])
         if is_first and safe_difference(result, right(rewards)) is None:
-            alike = function(torch.full((2, 3), 0.9))
-            if safe_difference(alike, torch.zeros(2, 3)) is not None:
-                raise Rounded(
-                    "where all earn 0.9 it gives no zeros: the mean of three 0.9 is"
-                    " rounded to another number, so ask whether the rewards are equal,"
-                    " or subtract the first of each row before all else"
-                )
+            check_rounded_mean(function)
         return result
 
     praise = "each against its group, and none where all are alike"
