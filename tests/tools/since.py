@@ -4,7 +4,7 @@ For each number, by which the chapter's seeds grow, a line with what four expert
 to the plain machine, how many tokens their bonus overrules, and the busiest expert's
 share in the last block, with the chapter's bonus and with one of 0.001. Then where the
 plain machine's late queries look, and what windows gain in 150 and in 600 steps. It
-takes the chapter's own cells, some three minutes for three numbers with one thread.
+takes the chapter's own cells, some five minutes for three numbers with one thread.
 """
 
 import sys
