@@ -208,7 +208,6 @@ class MultiHeadAttention(nn.Module):
         """
         b, n_heads, n_queries, d_head = queries.shape
         n_keys = keys.shape[-2]
-        group_size = self.n_heads_per_kv_head
         if mask is not None:
             check_mask_beside(queries, mask, is_causal)
             if mask.is_floating_point():
@@ -220,20 +219,17 @@ class MultiHeadAttention(nn.Module):
             mask = causal_mask(n_queries, n_keys, queries.device)
             is_causal = False
 
-        # By hand: a head of keys and values for each head of queries.
         if self.engine != "fused":
-            keys = keys.repeat_interleave(group_size, 1)
-            values = values.repeat_interleave(group_size, 1)
-            if self.engine == "flash":
-                return flash_attention(queries, keys, values, mask)
-            return self.pattern(attention_weights(queries, keys, mask)) @ values
+            return self.attend_by_hand(queries, keys, values, mask)
 
-        # By the kernel. With one query a stream, queries that share keys can be the
-        # rows of one matrix: in bfloat16 five times as fast as heads. Not if they have
-        # masks of their own (ALiBi), nor with the flag, which takes rows for positions.
+        # With one query a stream, queries that share keys can be the rows of one
+        # matrix: in bfloat16 five times as fast as heads. Not if they have masks of
+        # their own (ALiBi), nor with the flag, which takes rows for positions.
+        group_size = self.n_heads_per_kv_head
         is_one_mask = mask is None or mask.dim() < 3 or mask.shape[-3] == 1
         if group_size > 1 and n_queries == 1 and is_one_mask and not is_causal:
             queries = queries.reshape(b, -1, group_size, d_head)
+
         # One bias for several streams goes in as (h t s): with four axes the kernel
         # takes another way, which rounds differently.
         if b > 1 and mask is not None and mask.is_floating_point() and mask.dim() == 4:
@@ -242,3 +238,14 @@ class MultiHeadAttention(nn.Module):
             queries, keys, values, mask, is_causal=is_causal, enable_gqa=group_size > 1
         )
         return out.reshape(b, n_heads, n_queries, d_head)
+
+    def attend_by_hand(
+        self, queries: Heads, keys: Heads, values: Heads, mask: Tensor | None
+    ) -> Heads:
+        """What `attend` returns, without PyTorch's kernel: explicit, or in blocks."""
+        # A head of keys and values for each head of queries.
+        keys = keys.repeat_interleave(self.n_heads_per_kv_head, 1)
+        values = values.repeat_interleave(self.n_heads_per_kv_head, 1)
+        if self.engine == "flash":
+            return flash_attention(queries, keys, values, mask)
+        return self.pattern(attention_weights(queries, keys, mask)) @ values
