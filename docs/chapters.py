@@ -38,18 +38,25 @@ def prepared(text: str, suffix: str = ".md"):
         if cell.cell_type == "markdown":
             cell.source = DOCS.sub(rf"](../\1{suffix})", cell.source)
         for output in cell.get("outputs", []):
-            if WIDGET in output.get("data", {}):
+            data = output.get("data", {})
+            if WIDGET in data:
                 output.data = {"text/markdown": SLIDER}
-            if OURS in (html := output.get("data", {}).get("text/html", "")):
-                output.data["text/html"] = html.replace(OURS, EXPLORE)
-        tags = cell.metadata.get("tags", [])
-        what = "a solution" if "solution" in tags else "the code of the figure"
-        shown = {"code_prompt_show": f"Show {what}", "code_prompt_hide": f"Hide {what}"}
-        if pictures := figures(cell):
-            (picture,) = pictures  # myst-nb has one text for all pictures of a cell
-            shown["image"] = {"alt": alternative(picture)}
-        cell.metadata["mystnb"] = shown
+            elif OURS in data.get("text/html", ""):
+                data["text/html"] = data["text/html"].replace(OURS, EXPLORE)
+        cell.metadata["mystnb"] = for_myst(cell)
     return notebook
+
+
+def for_myst(cell) -> dict:
+    """What myst-nb is told of a cell: the words that fold it, and of its picture."""
+    tags = cell.metadata.get("tags", [])
+    what = "a solution" if "solution" in tags else "the code of the figure"
+    told = {"code_prompt_show": f"Show {what}", "code_prompt_hide": f"Hide {what}"}
+    pictures = figures(cell)
+    if pictures:
+        (picture,) = pictures  # myst-nb has one text for all pictures of a cell
+        told["image"] = {"alt": alternative(picture)}
+    return told
 
 
 def cover(path: Path) -> tuple[bytes, str]:

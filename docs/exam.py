@@ -33,7 +33,7 @@ def read_roster(path: Path) -> dict[str, str]:
     """
     with path.open(encoding="utf-8-sig", newline="") as file:
         try:
-            table = csv.DictReader(file)
+            table = csv.DictReader(file, skipinitialspace=True)
             columns = table.fieldnames or []
             rows = [row for row in table if any(row.values())]
         except (UnicodeDecodeError, csv.Error) as error:
@@ -45,6 +45,9 @@ def read_roster(path: Path) -> dict[str, str]:
             f"{path} has no column id: its first line is {','.join(columns)!r}; it"
             " should be like 'id,first_name,last_name'"
         )
+    for column in ("id", "first_name", "last_name"):
+        if columns.count(column) > 1:
+            raise ValueError(f"{path} has two columns {column}: keep one")
     if not rows:
         raise ValueError(f"{path} names nobody: below its first line it is empty")
 

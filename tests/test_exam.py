@@ -220,6 +220,8 @@ def test_a_roster_is_nbgrader_s(roster, encoding):
         "t<1": "Alan",
         "x y": "x y",
     }
+    spaced = roster("id, first_name\nada, Ada\n")
+    assert exam.read_roster(spaced) == {"ada": "Ada"}
     assert exam.read_roster(roster("id\r\nada\r\nbob\r\n")) == {
         "ada": "ada",
         "bob": "bob",
@@ -232,6 +234,7 @@ def test_a_roster_is_nbgrader_s(roster, encoding):
         ("", "utf-8", "has no column id"),
         ("ada\nbob\n", "utf-8", "has no column id.*'ada'"),
         ("id;first_name\nada;Ada\n", "utf-8", "has no column id.*id;first_name"),
+        ("id,first_name,id\nada,Ada,bob\n", "utf-8", "has two columns id"),
         ("id,first_name\n", "utf-8", "names nobody"),
         ("id,first_name\n\n,\n", "utf-8", "names nobody"),
         ("id\nada\nbob\nada\n", "utf-8", "'ada' twice, as student 1 and 3"),

@@ -266,12 +266,15 @@ def test_make_hands_on_a_whole_path_for_the_cache(tmp_path):
 def test_make_installs_anew_in_a_project_that_was_moved_or_copied(tmp_path):
     ready = tmp_path / ".venv" / "ready"
     ready.parent.mkdir()
-    ready.write_text("/elsewhere\n")
-    make(tmp_path)
-    assert not ready.exists()
-    ready.write_text(f"{tmp_path.resolve()}\n")
-    make(tmp_path)
-    assert ready.exists()
+    for name in ("requirements.lock", "pyproject.toml"):
+        (tmp_path / name).touch()
+    for place, would_install in (("/elsewhere", True), (tmp_path.resolve(), False)):
+        ready.write_text(f"{place}\n")
+        make(tmp_path)
+        plan = ["make", "--dry-run", ".venv/ready"]
+        done = subprocess.run(plan, cwd=tmp_path, capture_output=True, text=True)
+        assert ("-m pip install" in done.stdout) == would_install, done
+        assert ready.read_text() == f"{place}\n"
 
 
 def test_the_tables_are_what_was_measured():

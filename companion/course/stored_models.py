@@ -44,7 +44,7 @@ def gpt_of(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
     return model.eval()
 
 
-def read_config(model_settings: dict[str, Any]) -> GPTConfig:
+def config_from(model_settings: dict[str, Any]) -> GPTConfig:
     """Returns a model's configuration from what its checkpoint says of the model.
 
     The checkpoint has a value for each field of GPTConfig, and beside them the shapes
@@ -61,7 +61,7 @@ def load_model(path: Path) -> GPT:
     """
     tensors, about = read_checkpoint(path)
     try:
-        config = read_config(about["model"])
+        config = config_from(about["model"])
     except KeyError as error:
         raise ValueError(
             f"{path} holds another model than a GPT: it has no {error.args[0]}"

@@ -205,12 +205,13 @@ def check_about(about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Raises ValueError unless a file says all of an adapter, and nothing more."""
     if about.keys() != {"adapter for", "settings", "alphas"}:
         raise ValueError("it says more or less")
-    prints = about["adapter for"]
-    if isinstance(prints, dict) and prints.keys() <= {str(x) for x in FLOATS}:
-        prints = "".join(prints.values())
-    is_known = isinstance(about["settings"], dict | None)
-    if not isinstance(prints, str) or not prints or not is_known:
-        raise ValueError("it doesn't say what it is for")
+    fingerprints = about["adapter for"]
+    if isinstance(fingerprints, dict) and fingerprints.keys() <= {*map(str, FLOATS)}:
+        fingerprints = "".join(fingerprints.values())
+    if not isinstance(fingerprints, str) or not fingerprints:
+        raise ValueError("it doesn't say for which weights it is")
+    if not isinstance(about["settings"], dict | None):
+        raise ValueError("it doesn't say for which settings it is")
     alphas = about["alphas"]
     if not isinstance(alphas, dict):
         raise ValueError("its alphas have no names")
@@ -227,37 +228,41 @@ def check_made_for(path: Path | str, about: dict[str, Any], model: nn.Module) ->
     """
     other = f"{path} was made for another model than this one"
     remedy = "load the model that it was trained with, or train it anew"
+    difference = None
+    if about["settings"] is not None:
+        difference = settings_difference(about["settings"], model_settings(model))
+    if difference:
+        raise ValueError(f"{other}: {difference}; {remedy}")
 
-    saved = about["settings"]
-    here = model_settings(model)
-    if saved is not None:
-        names = saved.keys() | here.keys()
-        for name in sorted(names, key=lambda name: ("." in name, name)):
-            there = saved.get(name, "missing")
-            value = here.get(name, "missing")
-            if there != value:
-                label = name if name in here else quoted(name)
-                raise ValueError(
-                    f"{other}: {label} is {shown(there)} there and {shown(value)} here;"
-                    f" {remedy}"
-                )
-
-    prints = about["adapter for"]
-    if isinstance(prints, str):  # of version 0.1.0
-        if prints == fingerprint(model):
-            return
+    saved = about["adapter for"]
+    dtype = None
+    if isinstance(saved, dict):
+        found = precisions(model)
+        dtype = next((x for x in found if str(x) in saved), None)
+        if dtype is None:
+            raise ValueError(
+                f"{path} was made for weights of {' or '.join(saved)}, with which those"
+                f" of {found[0]} here can't be compared: load the model in one of them,"
+                " or in float32"
+            )
+        saved = saved[str(dtype)]
+    if saved != fingerprint(model, dtype):
         raise ValueError(f"{other}, whose weights differ: {remedy}")
-    found = precisions(model)
-    for dtype in found:
-        if str(dtype) in prints:
-            if prints[str(dtype)] == fingerprint(model, dtype):
-                return
-            raise ValueError(f"{other}, whose weights differ: {remedy}")
-    raise ValueError(
-        f"{path} was made for weights of {' or '.join(prints)}, with which those of"
-        f" {found[0]} here can't be compared: load the model in one of them, or in"
-        " float32"
-    )
+
+
+def settings_difference(saved: dict[str, Any], here: dict[str, Any]) -> str | None:
+    """Returns which setting of a file's model isn't this model's, the config's first.
+
+    None where all are.
+    """
+    names = saved.keys() | here.keys()
+    for name in sorted(names, key=lambda name: ("." in name, name)):
+        there = saved.get(name, "missing")
+        value = here.get(name, "missing")
+        if there != value:
+            label = name if name in here else quoted(name)
+            return f"{label} is {shown(there)} there and {shown(value)} here"
+    return None
 
 
 def load_adapter(path: Path | str, model: nn.Module) -> nn.Module:

@@ -4,7 +4,7 @@ Nothing that could change a number is passed over: a key that isn't known here i
 """
 
 import json
-import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def read_config(path: Path | str) -> dict[str, Any]:
         raise ValueError(f"{path} is too large for a config.json: is it the weights?")
     try:
         config = json.loads(path.read_bytes())
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON, or not whole: {error}") from None
     if not isinstance(config, dict) or "model_type" not in config:
         raise ValueError(f"{path} describes no model: it has no model_type")
@@ -78,20 +78,20 @@ def flag_of(config: dict[str, Any], key: str) -> bool:
 
 
 def is_number(x: object) -> bool:
-    """Returns whether x is a finite number, and no yes or no."""
-    return isinstance(x, int | float) and type(x) is not bool and math.isfinite(x)
+    """Returns whether x is a number, no yes or no, and a float can be as large."""
+    if not isinstance(x, int | float) or type(x) is bool:
+        return False
+    return abs(x) <= sys.float_info.max
 
 
-def windows_of(config: dict[str, Any], n_layers: int) -> list[int | None]:
-    """Returns how many tokens each layer sees, None where it is all.
+def slides(config: dict[str, Any], n_layers: int) -> list[bool]:
+    """Returns of each layer whether it has a window: by a list, or the family's rule.
 
     Raises ValueError for kinds of layers that aren't known, or another number of them.
     """
     family = FAMILIES[config["model_type"]]
     if "sliding_window" not in family.further:
-        return [None] * n_layers
-
-    # Which layers have a window: a list says it, or a rule of the family.
+        return [False] * n_layers
     kinds = config.get("layer_types")
     if kinds is not None:
         if not isinstance(kinds, list) or len(kinds) != n_layers:
@@ -103,21 +103,27 @@ def windows_of(config: dict[str, Any], n_layers: int) -> list[int | None]:
                 raise ValueError(
                     f"layer_types has {shown(kind)}; known are {FULL} and {SLIDING}"
                 )
-        has_window = [kind == SLIDING for kind in kinds]
-    elif family.window_every:
+        return [kind == SLIDING for kind in kinds]
+    if family.window_every:
         every = family.window_every
         for key in ("sliding_window_pattern", "_sliding_window_pattern"):
             if key in family.further:
                 every = size_of(config, key, every)
-        has_window = [bool((i + 1) % every) for i in range(n_layers)]
-    elif not flag_of(config, "use_sliding_window"):
-        has_window = [False] * n_layers
-    elif family.has_experts:
-        has_window = [True] * n_layers
-    else:
-        first = size_of(config, "max_window_layers", least=0)
-        has_window = [i >= first for i in range(n_layers)]
+        return [bool((i + 1) % every) for i in range(n_layers)]
+    if not flag_of(config, "use_sliding_window"):
+        return [False] * n_layers
+    if family.has_experts:
+        return [True] * n_layers
+    first = size_of(config, "max_window_layers", least=0)
+    return [i >= first for i in range(n_layers)]
 
+
+def windows_of(config: dict[str, Any], n_layers: int) -> list[int | None]:
+    """Returns how many tokens each layer sees, None where it is all.
+
+    Raises ValueError as `slides` does, and for a window that is no size.
+    """
+    has_window = slides(config, n_layers)
     if not any(has_window):
         return [None] * n_layers
     window = size_of(config, "sliding_window")
@@ -143,13 +149,13 @@ def rotary_of(config: dict[str, Any]) -> tuple[float, list[str]]:
     tables = [parameters[kind] for kind in sorted(kinds)] if kinds else [parameters]
 
     default = config.get("rope_theta", family.defaults.get("rope_theta", 10_000.0))
-    bases = []
+    bases = []  # each beside the key that says it
     unsupported = []
     for table in [*tables, scaling]:
         if not isinstance(table, dict):
             raise ValueError(f"the rotation's parameters are {shown(table)}; no table")
-        if table is not scaling:
-            bases.append(table.get("rope_theta", default))
+        if table is not scaling or "rope_theta" in table:
+            bases.append(("rope_theta", table.get("rope_theta", default)))
         for key, plain in PLAIN_ROTATION.items():
             if table.get(key, plain) != plain:
                 unsupported.append(f"rotary positions of {key} {shown(table[key])}")
@@ -157,16 +163,17 @@ def rotary_of(config: dict[str, Any]) -> tuple[float, list[str]]:
         if further and not unsupported:
             unsupported.append(f"rotary positions with {sorted(further)[0]}")
 
-    for base in bases:
-        if not is_number(base) or base <= 1:
-            raise ValueError(f"rope_theta is {shown(base)}; it must be above 1")
     local = value_of(config, "rope_local_base_freq")
     if local is not None and not kinds:
-        bases.append(local)
-    if any(base != bases[0] for base in bases):
-        both = " and ".join(f"{base:,.0f}" for base in bases)
+        bases.append(("rope_local_base_freq", local))
+    for key, base in bases:
+        if not is_number(base) or base <= 1:
+            raise ValueError(f"{key} is {shown(base)}; it must be above 1")
+    values = [base for _, base in bases]
+    if any(base != values[0] for base in values):
+        both = " and ".join(f"{base:,.0f}" for base in values)
         unsupported.append(f"rotary positions with bases {both}")
-    return bases[0], unsupported
+    return values[0], unsupported
 
 
 def dense_layers_of(config: dict[str, Any], n_layers: int) -> frozenset[int]:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ..inputs import shown
 from ..model.blocks import RMSNorm, replace_layer
 from ..model.gpt import GPT, GPTConfig
+from ..tensor_files import UNREADABLE
 from .anatomy import Anatomy
 from .config_json import read_anatomy, read_config
 from .model_types import AFTER, ALL_HEADS, FAMILIES
@@ -234,21 +235,24 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     Raises FileNotFoundError where there are none, or one of many is missing, and
     ValueError for a file that isn't whole or doesn't hold what the index says.
     """
+    if (folder / INDEX).is_file():
+        return read_indexed(folder)
+    if (folder / WHOLE).is_file():
+        return read_file(folder / WHOLE)
+    raise FileNotFoundError(
+        f"{folder} has no {WHOLE} and no {INDEX}; other forms of weights, which may"
+        " run code, are not read"
+    )
+
+
+def read_indexed(folder: Path) -> dict[str, Tensor]:
+    """Reads what an index names, file by file, and raises what `read_tensors` does."""
     index = folder / INDEX
-    if index.is_file():
-        try:
-            places = json.loads(index.read_bytes())["weight_map"]
-            paths = [folder / name for name in sorted(set(places.values()))]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{index} is no whole index: {error!r}") from None
-    elif (folder / WHOLE).is_file():
-        places = None
-        paths = [folder / WHOLE]
-    else:
-        raise FileNotFoundError(
-            f"{folder} has no {WHOLE} and no {INDEX}; other forms of weights, which may"
-            " run code, are not read"
-        )
+    try:
+        file_of = json.loads(index.read_bytes())["weight_map"]
+        paths = [folder / name for name in sorted(set(file_of.values()))]
+    except UNREADABLE as error:
+        raise ValueError(f"{index} is no whole index: {error!r}") from None
 
     tensors: dict[str, Tensor] = {}
     for path in paths:
@@ -256,18 +260,22 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
             raise FileNotFoundError(
                 f"{INDEX} names {path.name}, which isn't in {folder}"
             )
-        try:
-            part = load_file(path)
-        except (SafetensorError, KeyError) as error:
-            raise ValueError(f"{path} is damaged, or no safetensors: {error}") from None
+        part = read_file(path)
+        differing = part.keys() ^ {x for x in file_of if file_of[x] == path.name}
+        if differing:
+            raise ValueError(
+                f"{path} and {INDEX} don't agree on {sorted(differing)[0]}"
+            )
         tensors |= part
-        if places is not None:
-            differing = part.keys() ^ {n for n in places if places[n] == path.name}
-            if differing:
-                raise ValueError(
-                    f"{path} and {INDEX} don't agree on {sorted(differing)[0]}"
-                )
     return tensors
+
+
+def read_file(path: Path) -> dict[str, Tensor]:
+    """Reads one file of safetensors. ValueError for what is no such file, or damaged"""
+    try:
+        return load_file(path)
+    except (SafetensorError, KeyError) as error:
+        raise ValueError(f"{path} is damaged, or no safetensors: {error}") from None
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:

@@ -1,10 +1,11 @@
 """GGUF, the file format of llama.cpp: a header and tensors. Chapter 12."""
 
+import math
 import mmap
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,12 +38,12 @@ class HeaderReader:
 
     def __init__(self, data: mmap.mmap):
         self.data = data
-        self.place = 0
+        self.position = 0  # of the next byte
 
     def numbers(self, code: str, n: int = 1) -> tuple:
         """Returns the next n numbers, of the type that `struct` calls so."""
-        numbers = struct.unpack_from(f"<{n}{code}", self.data, self.place)
-        self.place += n * struct.calcsize(f"<{code}")
+        numbers = struct.unpack_from(f"<{n}{code}", self.data, self.position)
+        self.position += n * struct.calcsize(f"<{code}")
         return numbers
 
     def number(self, code: str) -> int:
@@ -51,11 +52,12 @@ class HeaderReader:
 
     def string(self) -> str:
         """Returns the next string: its length in bytes, and these."""
-        start = self.place + 8
-        end = start + self.number("Q")
+        n_bytes = self.number("Q")
+        start = self.position
+        end = start + n_bytes
         if end > len(self.data):
             raise ValueError(f"a string ends at byte {end} of {len(self.data)}")
-        self.place = end
+        self.position = end
         return self.data[start:end].decode()
 
     def value(self, value_type: GGUFValueType) -> Any:
@@ -111,16 +113,22 @@ class StoredTensor:
         return flat.view(self.shape)
 
 
-def stored_tensors(reader: HeaderReader, n_tensors: int) -> list[tuple]:
-    """Returns what a header says of its tensors: name, shape, type and place."""
-    told = []
-    for _ in range(n_tensors):
-        name = reader.string()
-        n_dimensions = reader.number("I")
-        shape = reader.numbers("Q", n_dimensions)[::-1]  # the file says the last first
-        stored_type = GGMLQuantizationType(reader.number("I"))
-        told.append((name, shape, stored_type, reader.number("Q")))
-    return told
+class TensorInfo(NamedTuple):
+    """What a header says of a tensor; its offset counts from the first tensor's."""
+
+    name: str
+    shape: tuple[int, ...]
+    stored_type: GGMLQuantizationType
+    offset: int
+
+
+def tensor_info(reader: HeaderReader) -> TensorInfo:
+    """Returns what a header says of its next tensor."""
+    name = reader.string()
+    n_dimensions = reader.number("I")
+    shape = reader.numbers("Q", n_dimensions)[::-1]  # the file says the last first
+    stored_type = GGMLQuantizationType(reader.number("I"))
+    return TensorInfo(name, shape, stored_type, reader.number("Q"))
 
 
 def open_gguf(path: Path) -> tuple[dict, dict[str, StoredTensor]]:
@@ -154,29 +162,31 @@ def read_parts(path: Path, data: mmap.mmap) -> tuple[dict, dict[str, StoredTenso
         if key in header:
             raise ValueError(f"it says {key} twice")
         header[key] = reader.value(GGUFValueType(reader.number("I")))
-    told = stored_tensors(reader, n_tensors)
+    infos = [tensor_info(reader) for _ in range(n_tensors)]
 
-    # The tensors' own bytes begin at the next multiple of the alignment.
+    # The tensors' own bytes follow, each at the next multiple of the alignment.
     alignment = header.get("general.alignment", 32)
     if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"general.alignment is {alignment!r}, and no power of two")
-    begin = reader.place + -reader.place % alignment
-
+    begin = end = reader.position + -reader.position % alignment
     tensors = {}
-    for name, shape, stored_type, place in told:
+    for name, shape, stored_type, offset in infos:
         if name in tensors:
             raise ValueError(f"it has two tensors {name}")
         block_size, n_bytes = GGML_QUANT_SIZES[stored_type]
         if not shape or shape[-1] % block_size:
             raise ValueError(f"{name} is {shape}, in blocks of {block_size}")
-        n_blocks = 1
-        for size in shape:
-            n_blocks *= size
-        n_blocks //= block_size
-        start = begin + place
+        n_blocks = math.prod(shape) // block_size
+        start = begin + offset
+        end_before = end
         end = start + n_blocks * n_bytes
         if end > len(data):
             raise ValueError(f"{name} ends at byte {end} of {len(data)}")
+        if start != end_before + -end_before % alignment:
+            raise ValueError(
+                f"{name} begins at byte {start}; the tensor before it, or the header,"
+                f" ends at {end_before}"
+            )
         tensors[name] = StoredTensor(path, name, start, n_blocks, shape, stored_type)
     return header, tensors
 

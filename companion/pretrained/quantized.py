@@ -63,7 +63,7 @@ def private_operation(namespace: Any, name: str) -> Callable[..., Tensor]:
 
 def check_no_gradient(x: Tensor) -> None:
     """Raises ValueError where a gradient would have to come back through the kernel."""
-    if torch.is_grad_enabled():
+    if x.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             f"{shown(x)} needs a gradient, and these weights have none: they were laid"
             " out or packed to decode; train the model before, or use torch.no_grad()"
@@ -89,8 +89,7 @@ class PrepackedLinear(nn.Module):
         raise ValueError(f"{prefix}weight is laid out to decode: save the model before")
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.requires_grad:
-            check_no_gradient(x)
+        check_no_gradient(x)
         multiply = private_operation(torch.ops.mkldnn, "_linear_pointwise")
         return multiply(x, self.weight, self.bias, "none", [], "")
 
@@ -233,8 +232,7 @@ class PackedLinear(nn.Module):
         self.register_buffer("scales_and_offsets", pairs.flatten(1, 2))
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.requires_grad:
-            check_no_gradient(x)
+        check_no_gradient(x)
 
         # Rows of inputs, and pairs even of a model that was converted, in bfloat16.
         rows = x.bfloat16().reshape(-1, self.in_features).contiguous()

@@ -125,7 +125,10 @@ def answer_logits(
     """
     check_tensor("integers", "b n", answers=answers)
     if len(prompts) != len(answers):
-        raise ValueError(f"{len(prompts)} prompts for {len(answers)} answers")
+        raise ValueError(
+            f"{len(prompts)} prompts for {len(answers)} answers: each answer needs its"
+            " own, as `Rollouts.prompts` repeats them for a group"
+        )
     for prompt in prompts:
         check_prompt(prompt, 0, None)
 
@@ -175,10 +178,14 @@ def reward_loss(
     if log_probabilities.shape != written.shape:
         raise ValueError(
             f"log-probabilities {tuple(log_probabilities.shape)} for tokens"
-            f" {tuple(written.shape)}"
+            f" {tuple(written.shape)}: there must be one for each token of each answer;"
+            " are they of the same draw, and without the prompts?"
         )
     if len(advantages) != len(written):
-        raise ValueError(f"{len(advantages)} advantages for {len(written)} answers")
+        raise ValueError(
+            f"{len(advantages)} advantages for {len(written)} answers: each answer"
+            " needs one; if answers were left out, leave out theirs"
+        )
     if not len(advantages):
         raise ValueError("there are 0 answers; their mean would be no number")
     advantages = advantages.detach()

@@ -16,7 +16,7 @@ from .running import ENDED, TOO_LONG
 # What a test says, in parts. None is a hole, braces in the test's source: a number
 # fills it, the name of an error, or what an answer gave.
 Saying = list[str | None]
-SAYINGS: list[Saying] = [  # of all hidden tests
+SAID_BY_ALL: list[Saying] = [
     ["yours to write"],
     ["there is no function of this name"],
     [ENDED],
@@ -25,6 +25,7 @@ SAYINGS: list[Saying] = [  # of all hidden tests
     ["the shape is ", None, ", not ", None],
     ["a tensor should come out, not ", None],
 ]
+DEPTH = 4  # of sayings in holes of one another
 NUMBERS = re.compile(r"[-+\d.,e\[\](){} ]{0,40}|True|False|None")
 
 
@@ -59,7 +60,7 @@ def verdict(cell) -> str:
 
 def sayings_of(source: str) -> list[Saying]:
     """All that a hidden test can say."""
-    found = list(SAYINGS)
+    found = list(SAID_BY_ALL)
     for node in ast.walk(ast.parse(HIDDEN.search(source)[0])):
         if isinstance(node, ast.JoinedStr):
             values = [getattr(part, "value", None) for part in node.values]
@@ -69,36 +70,43 @@ def sayings_of(source: str) -> list[Saying]:
     return found
 
 
-def allowed(words: str, sayings: list[Saying]) -> str:
-    """What of an error's words a test can say by itself; empty if it says nothing."""
-    return max((allowed_by(words, saying, sayings) for saying in sayings), key=len)
-
-
-def allowed_by(words: str, saying: Saying, sayings: list[Saying]) -> str:
-    """What stays of words that are this saying, or its beginning; else nothing.
+def allowed(words: str, sayings: list[Saying], depth: int = DEPTH) -> str:
+    """What of an error's words a test can say by itself; empty if it says nothing.
 
     Of what fills a hole numbers stay, names of errors, and the test's other words.
     """
-    if not any(saying):  # nothing but holes
-        return ""
-    kept = ""
+    readings = [""]
+    for saying in sayings if depth else []:
+        reading = ""
+        for part, text in zip(saying, texts_of(saying, words), strict=False):
+            if part is None:
+                text = harmless(text) or allowed(text, sayings, depth - 1) or "…"
+            reading += text
+        readings.append(reading)
+    return max(readings, key=len)
+
+
+def texts_of(saying: Saying, words: str) -> list[str]:
+    """Each part's text in words that are a saying, or its beginning; else none.
+
+    Words that fill a single hole are no saying: anything would be.
+    """
+    texts = []
     rest = words
     for part, following in zip(saying, [*saying[1:], None], strict=True):
         if part is None:
-            end = rest.find(following) if following else len(rest)
+            end = rest.find(following) if following else -1
             if end < 0:
                 end = len(rest)
-            filling = rest[:end]
-            rest = rest[end:]
-            if filling == words:
-                return ""
-            kept += harmless(filling) or allowed(filling, sayings) or "…"
+            if end == len(words):
+                return []
         elif rest.startswith(part) or part.startswith(rest):
-            kept += rest[: len(part)]
-            rest = rest[len(part) :]
+            end = len(part)
         else:
-            return ""
-    return "" if rest.strip(" .:") else kept
+            return []
+        texts.append(rest[:end])
+        rest = rest[end:]
+    return [] if rest.strip(" .:") else texts
 
 
 def harmless(filling: str) -> str:

@@ -101,6 +101,19 @@ def above_a_thousandth(rewards):
     return torch.where(deviation > 1e-3, differences / deviation, 0)
 
 
+@wrong(checks.group_advantages, "1e-8 is no small number")
+def equal_ones_and_a_small_number(rewards):
+    rewards = rewards - rewards[:, :1]
+    deviation = rewards.std(1, keepdim=True, correction=0)
+    return (rewards - rewards.mean(1, keepdim=True)) / (deviation + 1e-8)
+
+
+@wrong(checks.group_advantages, "differ by 1e-6 aren't equal")
+def nearly_equal(rewards):
+    alike = torch.isclose(rewards, rewards[:, :1], atol=1e-5).all(1, keepdim=True)
+    return right_groups(rewards).masked_fill(alike, 0)
+
+
 @wrong(checks.group_advantages, "it gives")
 def above_a_tenth(rewards):
     differences = rewards - rewards.mean(1, keepdim=True)
@@ -199,6 +212,57 @@ def a_number(logits, *rest):
 def half_detached(logits, tokens, *rest):
     loss = right_loss(logits, tokens, *rest)
     return (loss + right_loss(logits.detach(), tokens, *rest)) / 2
+
+
+@wrong(checks.answer_loss, "first token is missing")
+def one_too_late(logits, tokens, n_prompt, end, advantages):
+    answers = tokens[:, n_prompt + 1 :]
+    counted = (answers == end).cumsum(1) - (answers == end).int() == 0
+    return scored(logits, tokens, n_prompt, counted, advantages)
+
+
+def up_to_the_end(tokens, n_prompt, end):
+    answers = tokens[:, n_prompt:]
+    return (answers == end).cumsum(1) - (answers == end).int() == 0
+
+
+@wrong(checks.answer_loss, "token after the end counts")
+def end_and_one_more(logits, tokens, n_prompt, end, advantages):
+    counted = up_to_the_end(tokens, n_prompt, end)
+    counted[:, 1:] = counted[:, :-1].clone()
+    return scored(logits, tokens, n_prompt - 1, counted, advantages)
+
+
+@wrong(checks.answer_loss, "has no end counts, too")
+def only_what_ends(logits, tokens, n_prompt, end, advantages):
+    counted = up_to_the_end(tokens, n_prompt, end)
+    ends = (tokens[:, n_prompt:] == end).any(1)
+    return scored(logits, tokens, n_prompt - 1, counted & ends[:, None], advantages)
+
+
+def summed(score, agree):
+    """A loss from scores of the tokens (b n), where they count, and advantages."""
+
+    def loss(logits, tokens, n_prompt, end, advantages):
+        counted = up_to_the_end(tokens, n_prompt, end)
+        scores = score(logits)[:, n_prompt - 1 : -1]
+        each = scores.gather(-1, tokens[:, n_prompt:, None])[..., 0] * counted
+        return -agree(each, advantages)
+
+    return loss
+
+
+def over_places(logits):
+    log_p = logits[:, :-1].log_softmax(1)
+    return torch.cat([log_p, logits[:, -1:]], 1)
+
+
+def log_p_of(logits):
+    return logits.log_softmax(-1)
+
+
+def mean_of_sums(each, advantages):
+    return (advantages * each.sum(1)).mean()
 
 
 def right_score(logits, tokens, t, p):
@@ -342,6 +406,34 @@ WRONG = [
         "the first end does",
     ),
     (checks.answer_loss, lambda *case: -right_loss(*case), "the sign"),
+    (checks.answer_loss, lambda *case: right_loss(*case).abs(), "no `abs`"),
+    (checks.answer_loss, summed(lambda z: z, mean_of_sums), "log_softmax first"),
+    (
+        checks.answer_loss,
+        summed(lambda z: z.softmax(-1), mean_of_sums),
+        "the logarithm is missing",
+    ),
+    (checks.answer_loss, summed(over_places, mean_of_sums), "is over the places"),
+    (
+        checks.answer_loss,
+        summed(log_p_of, lambda each, a: each.sum(1).mean()),
+        "the advantages are missing",
+    ),
+    (
+        checks.answer_loss,
+        summed(log_p_of, lambda each, a: a.mean() * each.sum(1).mean()),
+        "multiply before the mean",
+    ),
+    (
+        checks.answer_loss,
+        summed(log_p_of, lambda each, a: (a[:, None] * each).mean()),
+        "what doesn't count is in the mean",
+    ),
+    (
+        checks.answer_loss,
+        summed(log_p_of, lambda each, a: a * each.sum(1)),
+        "take their mean",
+    ),
     (
         checks.answer_loss,
         lambda *case: right_loss(*case) * len(case[1]),

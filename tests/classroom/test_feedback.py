@@ -1,7 +1,7 @@
 """Of a hidden test students read a verdict, and nothing that tells of it."""
 
 import pytest
-from grading.feedback import hide, verdict
+from grading.feedback import DEPTH, hide, verdict
 from nbformat import writes
 from nbformat.v4 import new_code_cell, new_output
 from released import GIVEN, HIDDEN_CHECK, solved
@@ -35,6 +35,7 @@ def graded(words: str | None = None, printed: str = ""):
         ("assert answer() == 2", "✗ second: it is wrong"),
         ("second: it gives answer() == 2, not 2", "✗ second: it gives …, not 2"),
         (f"second: it gives {HIDDEN_CHECK}, not 2", "✗ second: it is wrong"),
+        ("it stops with " * 9_999, f"✗ second: {'it stops with ' * DEPTH}…"),
     ],
 )
 def test_a_verdict_has_the_test_s_own_words_alone(words, line):

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, cycle, product
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -206,13 +207,26 @@ def test_a_window_goes_on_for_ever_in_constant_memory():
     assert_near(logits[:, -1], again[:, -1])
 
 
-keeps = st.lists(st.integers(0, 4), min_size=3, max_size=3)
+class Append(NamedTuple):
+    n_new: int
+    n_kept: list[int]  # of each stream, at most n_new
+
+
+class Put(NamedTuple):
+    row: int
+    length: int
+
+
+class Reorder(NamedTuple):
+    rows: list[int]
+
+
 STEPS = (
-    st.tuples(st.just("append"), st.integers(1, 4), keeps)
-    | st.tuples(st.just("put"), st.integers(0, 2), st.integers(1, 5))
-    | st.tuples(
-        st.just("reorder"), st.permutations([0, 1, 2]) | st.just([2, 2, 0]), keeps
+    st.builds(
+        Append, st.integers(1, 4), st.lists(st.integers(0, 4), min_size=3, max_size=3)
     )
+    | st.builds(Put, st.integers(0, 2), st.integers(1, 5))
+    | st.builds(Reorder, st.permutations([0, 1, 2]) | st.just([2, 2, 0]))
 )
 
 
@@ -232,37 +246,34 @@ def test_ragged_streams_equal_each_stream_alone_with_nan_in_all_that_is_not_kept
     cache = RaggedCache(N, 3)
     texts = [torch.zeros(0, dtype=torch.long)] * 3
     draw = seeded(seed)
-    last = ("append", 1, [1, 1, 1]), ("append", 2, [2, 0, 1])
+    last = Append(1, [1, 1, 1]), Append(2, [2, 0, 1])
 
     def drop(row, length):
         for x in stored(cache):
             x[row, :, length : cache.lengths[row]] = math.nan
 
-    for step, first, second in [*steps, *last]:
-        if step == "append":
-            n, n_to_keep = first, second
-            if max(map(len, texts)) + n <= N:
-                new = torch.randint(11, (3, n), generator=draw)
+    for step in [*steps, *last]:
+        match step:
+            case Append(n_new, n_kept) if max(map(len, texts)) + n_new <= N:
+                new = torch.randint(11, (3, n_new), generator=draw)
                 logits = gpt(new, cache)
-                for i, keep in enumerate(min(keep, n) for keep in n_to_keep):
+                for i, keep in enumerate(min(keep, n_new) for keep in n_kept):
                     texts[i] = torch.cat([texts[i], new[i, :keep]])
                     drop(i, len(texts[i]))
                     if keep:
                         assert_near(logits[i, :keep], gpt(texts[i][None])[0, -keep:])
                 cache.truncate(torch.tensor([len(text) for text in texts]))
-        elif step == "reorder":
-            rows = first
-            cache.reorder(torch.tensor(rows))
-            texts = [texts[row] for row in rows]
-        elif step == "put":
-            row, length = first, second
-            alone = gpt.new_cache()
-            texts[row] = torch.randint(11, (length,), generator=draw)
-            gpt(texts[row][None], alone)
-            drop(row, 0)
-            cache.put(row, alone)
-            for x in stored(alone):  # what was put is a copy
-                x.fill_(math.nan)
+            case Reorder(rows):
+                cache.reorder(torch.tensor(rows))
+                texts = [texts[row] for row in rows]
+            case Put(row, length):
+                alone = gpt.new_cache()
+                texts[row] = torch.randint(11, (length,), generator=draw)
+                gpt(texts[row][None], alone)
+                drop(row, 0)
+                cache.put(row, alone)
+                for x in stored(alone):  # what was put is a copy
+                    x.fill_(math.nan)
         assert cache.lengths.tolist() == [len(text) for text in texts]
 
 

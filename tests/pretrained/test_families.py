@@ -1,6 +1,7 @@
 """Other families: counted, loaded and compared with transformers; what is refused."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -272,6 +273,9 @@ def test_what_a_file_leaves_out_is_as_in_transformers(family, tmp_path):
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no'"),
         ({"rope_parameters": [1]}, "no table"),
         ({"rope_parameters": {"rope_theta": -1}}, "rope_theta is -1"),
+        ({"rope_parameters": {"rope_theta": 10**400}}, "rope_theta is 1000"),
+        ({"rms_norm_eps": 10**400}, "rms_norm_eps is 1000"),
+        ({"rope_scaling": {"rope_theta": 7.0}}, "rotary positions with bases"),
         ({"num_hidden_layers": 5}, "no tensor model.layers.4"),
         ({"num_hidden_layers": 3}, "no place for model.layers.3"),
         ({"intermediate_size": 40}, r"\(32, 48\) in the file and \(32, 40\)"),
@@ -290,6 +294,14 @@ def test_a_configuration_that_says_something_else_is_refused_by_its_key(
     rewrite(llama, **changes)
     with pytest.raises(ValueError, match=said):
         load_family(llama)
+
+
+def test_the_base_of_a_window_s_rotation_must_be_a_number(llama):
+    config = read_config(llama) | {"model_type": "gemma3_text"}
+    del config["rope_parameters"]
+    for wrong in ([1], "10", 0, math.inf):
+        with pytest.raises(ValueError, match="rope_local_base_freq is"):
+            read_anatomy(config | {"rope_local_base_freq": wrong})
 
 
 PUBLISHED = {  # parameters, and those at work on a token, in billions: model cards
@@ -348,9 +360,10 @@ def test_files_that_are_missing_or_cut_short_are_named(tmp_path):
     shards[1].unlink()
     with pytest.raises(FileNotFoundError, match=shards[1].name):
         load_family(tmp_path)
-    index.write_text('{"weight_map": [', "utf-8")
-    with pytest.raises(ValueError, match="no whole index"):
-        load_family(tmp_path)
+    for text in ('{"weight_map": [', "[" * 100_000, "5", '{"weight_map": 5}'):
+        index.write_text(text, "utf-8")
+        with pytest.raises(ValueError, match="no whole index"):
+            load_family(tmp_path)
 
     # Weights that may run code are not opened.
     for path in [index, *tmp_path.glob("*.safetensors")]:

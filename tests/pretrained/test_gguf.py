@@ -130,6 +130,20 @@ def test_what_a_damaged_file_says_is_refused_by_name(tmp_path):
         assert words in str(refused.value)
 
 
+@pytest.mark.parametrize("offset", [0, 64, 127, 160])
+def test_tensors_that_overlap_or_leave_a_gap_are_refused(tmp_path, offset):
+    """The second would be read from other bytes, which are numbers as well."""
+    numbers = np.ones(32, np.float32)
+    path = write(tmp_path / "whole", {x: (numbers, None) for x in ("first", "second")})
+    changed = bytearray(path.read_bytes() + bytes(64))
+    place = changed.index(b"second") + 6 + 4 + 8 + 4
+    assert struct.unpack_from("<Q", changed, place) == (128,)
+    struct.pack_into("<Q", changed, place, offset)
+    path.write_bytes(changed)
+    with pytest.raises(ValueError, match="second begins at byte"):
+        gguf.read_gguf(path)
+
+
 def test_integers_have_no_way_to_floats(tmp_path):
     tensors = {"counts": (np.arange(4, dtype=np.int32), None)}
     path = write(tmp_path / "counts", tensors)

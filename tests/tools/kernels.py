@@ -70,6 +70,23 @@ def nearest(calls: Path) -> list[str]:
     ]
 
 
+def watching(calls: Path) -> dict[str, str]:
+    """This environment, where `close_calls` is found, and writes to a file."""
+    paths = [str(ROOT), str(TOOLS), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "CLOSE_CALLS": str(calls),
+    }
+
+
+def write_startup(folder: Path) -> None:
+    """Makes a folder for IPython, whose kernels begin to watch when they start."""
+    startup = folder / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "00-watch.py").write_text(WATCH, encoding="utf-8")
+
+
 def main() -> int:
     """All settings and all paths, or those given; 1 where one failed or came near."""
     settings = "\n".join(f"  {name:8} {words}" for name, (words, _) in SETTINGS.items())
@@ -101,13 +118,8 @@ def main() -> int:
         print(f"{setting}: {words} {says or ''}", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             calls = Path(folder) / "calls"
-            startup = Path(folder) / "profile_default" / "startup"
-            startup.mkdir(parents=True)
-            (startup / "00-watch.py").write_text(WATCH, encoding="utf-8")
-            environment = os.environ | {"OMP_NUM_THREADS": "1"} | says
-            paths = [str(ROOT), str(TOOLS), os.environ.get("PYTHONPATH", "")]
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-            environment["CLOSE_CALLS"] = str(calls)
+            environment = watching(calls) | says
+            write_startup(Path(folder))
 
             bad = []
             if tests:

@@ -1,7 +1,7 @@
 """Put small faults into the package, one at a time, and print those no test notices.
 
 `make mutants` tries the modules that chapters derive, and `make mutants
-ONE=model/cache` any single one. Cosmic Ray makes the faults, of which each module gets
+one=model/cache` any single one. Cosmic Ray makes the faults, of which each module gets
 a sample of 40, always the same; `--faults 10` tries the first ten of them. They are
 tried against the tests that concern the module: one process a core, each with a copy of
 the tree. A test process is forked from one that has imported PyTorch already, which

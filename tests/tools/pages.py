@@ -34,6 +34,10 @@ WITH_CODE = (
 SCREEN = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 800}
 REPOSITORY = os.environ.get("REPOSITORY", "")
+LAUNCHES = (
+    "https://mybinder.org/v2/gh/{}/main?urlpath=lab/tree/notebooks/{}.ipynb",
+    "https://colab.research.google.com/github/{}/blob/main/notebooks/{}.ipynb",
+)
 
 
 def stands_alone(name: str) -> bool:
@@ -43,14 +47,10 @@ def stands_alone(name: str) -> bool:
 
 def launches(name: str, links: list[str]) -> list[str]:
     """The launch buttons lead to this chapter, or are not there."""
-    wanted = {
-        "https://mybinder.org/v2/gh/{}/main?urlpath=lab/tree/notebooks/{}.ipynb",
-        "https://colab.research.google.com/github/{}/blob/main/notebooks/{}.ipynb",
-    }
-    wanted = {link.format(REPOSITORY, name) for link in wanted if REPOSITORY}
+    wanted = {link.format(REPOSITORY, name) for link in LAUNCHES if REPOSITORY}
     hosts = r"https://(mybinder|colab)\."
     found = {urllib.parse.unquote(link) for link in links if re.match(hosts, link)}
-    return [f"launch: {sorted(found)}"] * (found != wanted)
+    return [] if found == wanted else [f"launch: {sorted(found)}"]
 
 
 def dead_links(base: str, pages: dict[str, dict]) -> list[str]:
@@ -66,7 +66,8 @@ def dead_links(base: str, pages: dict[str, dict]) -> list[str]:
                 good = not anchor or anchor in pages[path]["ids"]
             else:
                 good = (SITE / path).is_file() and not anchor
-            found += [] if good else [f"{name}: dead link {link}"]
+            if not good:
+                found.append(f"{name}: dead link {link}")
     return found
 
 
@@ -85,7 +86,9 @@ def too_wide(page: Page) -> list[str]:
     page.set_viewport_size(PHONE)
     wide = page.evaluate(FACTS)["wide"]
     page.set_viewport_size(SCREEN)
-    return [f"{wide} pixels wider than a screen of {PHONE['width']}"] * (wide > 0)
+    if wide <= 0:
+        return []
+    return [f"{wide} pixels wider than a screen of {PHONE['width']}"]
 
 
 PRINT = """() => {
@@ -100,7 +103,7 @@ PRINT = """() => {
 def prints(page: Page, scheme: str) -> list[str]:
     """Paper is white; afterwards the screen is as it was."""
     found = page.evaluate(PRINT)
-    return [f"printed, and then: {found}"] * (found != ["light", scheme])
+    return [] if found == ["light", scheme] else [f"printed, and then: {found}"]
 
 
 def read_page(page: Page, name: str, scheme: str) -> tuple[dict, list[str]]:
@@ -121,13 +124,12 @@ def read_page(page: Page, name: str, scheme: str) -> tuple[dict, list[str]]:
 
 def read_site(base: str, scheme: str) -> list[str]:
     """What is wrong with every page, or in dark with those that stand alone."""
-    problems = []
     heard = []
     pages = {}
     names = [path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html")]
     apart = ("_static/", "slides/", "explore.html")  # read by other tools
     names = [name for name in names if not name.startswith(apart)]
-    problems += [f"{name} is not there" for name in {*WITH_CODE} - {*names}]
+    problems = [f"{name} is not there" for name in {*WITH_CODE} - {*names}]
     if scheme == "dark":
         names = [name for name in names if stands_alone(name)]
     with (

@@ -61,20 +61,8 @@ def encoded(tokenizer, pair: tuple[str, str], counted: str):
 
 @torch.inference_mode()
 def judged(model, tokenizer, pairs: list[tuple[str, str]]) -> dict:
-    """Shares of 60 answers that are right, are a date, and end; nats on the play.
-
-    And what it says where a user would speak."""
+    """What answers are worth, nats on the play, and what it says as a user."""
     model.eval()
-    prompts = [torch.tensor(tokenizer.chat(talk(*pair)[:1])) for pair in pairs]
-    columns = companion.generate(model, prompts, 14, end=tokenizer.end)
-    rows = torch.stack(list(columns), 1).tolist()
-    right, is_date, ends = 0, 0, 0
-    for (_, day), row in zip(pairs, rows, strict=True):
-        text = tokenizer.decode(row[: (row + [tokenizer.end]).index(tokenizer.end)])
-        right += text[:10] == day
-        digits = text[:4] + text[5:7] + text[8:10]
-        is_date += digits.isdigit() and text[4:8:3] == "--"
-        ends += len(text) == 10
     play = companion.tiny_shakespeare()
     tokens = tokenizer.encode(play[int(0.9 * len(play)) :][:6000])[:501]
     tokens = torch.tensor(tokens)
@@ -82,11 +70,24 @@ def judged(model, tokenizer, pairs: list[tuple[str, str]]) -> dict:
     opening = tokenizer.chat([("user", "")])[:3]  # the start, "user", a line break
     new = companion.generate(model, torch.tensor(opening), 20, end=tokenizer.end)
     asks = tokenizer.decode([int(token) for token in new])
+    shares = shares_of_answers(model, tokenizer, pairs)
+    return shares | {"play": round(loss.item(), 3), "asks": asks}
+
+
+def shares_of_answers(model, tokenizer, pairs: list[tuple[str, str]]) -> dict:
+    """The shares of answers that are right, that are a date, and that end."""
+    prompts = [torch.tensor(tokenizer.chat(talk(*pair)[:1])) for pair in pairs]
+    columns = companion.generate(model, prompts, 14, end=tokenizer.end)
+    rows = torch.stack(list(columns), 1).tolist()
+    n_right = n_dates = n_ended = 0
+    for (_, day), row in zip(pairs, rows, strict=True):
+        text = tokenizer.decode(row[: (row + [tokenizer.end]).index(tokenizer.end)])
+        n_right += text[:10] == day
+        digits = text[:4] + text[5:7] + text[8:10]
+        n_dates += digits.isdigit() and text[4:8:3] == "--"
+        n_ended += len(text) == 10
     n = len(pairs)
-    return {"right": right / n, "dates": is_date / n, "end": ends / n} | {
-        "play": round(loss.item(), 3),
-        "asks": asks,
-    }
+    return {"right": n_right / n, "dates": n_dates / n, "end": n_ended / n}
 
 
 def run(variant: Variant) -> dict:

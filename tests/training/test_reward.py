@@ -378,7 +378,9 @@ REFUSED = {
     "n_answers": partial(reward.roll_out, small(), [PROMPT], n_answers=0, n_new=2),
     "must hold one": partial(reward.roll_out, small(), [], n_answers=2, n_new=2),
     "exceed": partial(reward.roll_out, small(), [PROMPT], n_answers=2, n_new=14),
-    "2 prompts for 16": partial(reward.answer_logits, small(), [PROMPT] * 2, ANSWERS),
+    "2 prompts for 16 answers: each answer needs its own": partial(
+        reward.answer_logits, small(), [PROMPT] * 2, ANSWERS
+    ),
     "rewards": partial(reward.advantages, torch.ones(3)),
     r"rewards\[0, 2\] is nan; it must be finite": partial(
         reward.advantages, torch.tensor([[1, 0, math.nan, 0]])
@@ -410,13 +412,13 @@ REFUSED = {
     "end is 4; the vocabulary is 0 to 3": partial(
         reward.roll_out, small(), [PROMPT], n_answers=1, n_new=2, end=4
     ),
-    r"log-probabilities \(2, 3\)": partial(
+    r"log-probabilities \(2, 3\) for tokens \(2, 4\): there must be one": partial(
         reward.reward_loss, torch.ones(2, 3), torch.ones(2), torch.ones(2, 4) > 0
     ),
     "there are 0 answers": partial(
         reward.reward_loss, torch.ones(0, 3), torch.ones(0), torch.ones(0, 3) > 0
     ),
-    "4 advantages for 2": partial(
+    "4 advantages for 2 answers: each answer needs one": partial(
         reward.reward_loss, torch.ones(2, 3), torch.ones(4), torch.ones(2, 3) > 0
     ),
     "n_answers is 3": partial(reward.pass_at_k, torch.tensor([1]), 3, 4),

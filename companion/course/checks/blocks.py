@@ -1,4 +1,4 @@
-"""Checks of chapter 04."""
+"""Checks of chapter 04: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Checks of chapter 08."""
+"""Checks of chapter 08: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Checks of chapter 14."""
+"""Checks of chapter 14: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 import math
 from collections.abc import Callable
@@ -100,6 +100,24 @@ def merged() -> Exercise:
         "the rank is how many rows A has, not how many columns": way(
             factor=lambda alpha, a: alpha / a.shape[1]
         ),
+        "the rank is how many rows A has; B has as many as the weight": (
+            lambda weight, a, b, alpha: weight + alpha / len(b) * b @ a
+        ),
+        "alpha is divided by the rank, not multiplied": way(
+            factor=lambda alpha, a: alpha * len(a)
+        ),
+        "alpha is divided by the rank, not by its root": way(
+            factor=lambda alpha, a: alpha / len(a) ** 0.5
+        ),
+        "alpha / rank needn't be whole: `//` rounds it": way(
+            factor=lambda alpha, a: alpha // len(a)
+        ),
+        "the factor counts once: scale A or B, not both": way(
+            factor=lambda alpha, a: (alpha / len(a)) ** 2
+        ),
+        "weight and factor are missing: add alpha / rank times this to the weight": (
+            lambda weight, a, b, alpha: b @ a
+        ),
         "the frozen weight is missing": (
             lambda weight, a, b, alpha: right(0 * weight, a, b, alpha)
         ),
@@ -145,6 +163,11 @@ def answers_alone() -> Exercise:
 
     way = ways_of(right)
 
+    renamed = {"system": "assistant"}
+
+    def everything(ours: bool, opening: list, text: list) -> list[bool]:
+        return [True] * len(opening + text)
+
     def of_one_answer(turns: list, which: Callable) -> list[int]:
         answers = [i for i, turn in enumerate(turns) if turn[0] == "assistant"]
         changed = []
@@ -183,8 +206,43 @@ def answers_alone() -> Exercise:
         "the last id has no target: nothing comes after it": (
             lambda turns: [*right(turns), -100]
         ),
-        "all ids count here: only the assistant's texts do": way(
-            counts=lambda ours, opening, text: [True] * len(opening + text)
+        "all ids count here: only the assistant's texts do": way(counts=everything),
+        "nothing is left out here, and nothing shifted": lambda turns: right(
+            turns, counts=everything, first=0
+        ),
+        "nothing is left out or shifted here, and the last id has no target": (
+            lambda turns: right(turns, counts=everything, first=0)[:-1]
+        ),
+        "the system's texts count here, too: only the assistant's do": (
+            lambda turns: right([(renamed.get(who, who), *ids) for who, *ids in turns])
+        ),
+        "the user's texts count here, too: only the assistant's do": way(
+            counts=lambda ours, opening, text: (
+                [False] * len(opening) + [True] * len(text)
+            )
+        ),
+        "only the ends count here: all of an answer does": way(
+            counts=lambda ours, opening, text: (
+                [False] * (len(opening) + len(text) - 1) + [ours]
+            )
+        ),
+        'nothing counts here: the speaker is called "assistant"': way(
+            counts=lambda ours, opening, text: [False] * len(opening + text)
+        ),
+        "a target is missing at the end: only the talk's last id has none": (
+            lambda turns: right(turns)[:-1]
+        ),
+        "a target is missing in front: shift by one id, not two": (
+            lambda turns: right(turns)[1:]
+        ),
+        "this is shifted by two: a target is the very next id": (
+            lambda turns: [*right(turns)[1:], -100]
+        ),
+        "an opening keeps its places, as -100": lambda turns: right(
+            [(speaker, [], text) for speaker, _, text in turns]
+        ),
+        "what doesn't count is -100, which PyTorch leaves out; -1 isn't": (
+            lambda turns: [-1 if target == -100 else target for target in right(turns)]
         ),
         "an opening is given to the model, it doesn't say it": way(
             counts=lambda ours, opening, text: [ours] * len(opening + text)

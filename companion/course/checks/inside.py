@@ -1,4 +1,4 @@
-"""Checks of chapter 13."""
+"""Checks of chapter 13: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 from collections.abc import Callable
 

@@ -159,10 +159,18 @@ class Alarm(Exception):
     """Why a test finds nothing, whatever it says."""
 
 
+@dataclass(frozen=True)
+class Suspect:
+    """A machine that a test is asked of, and the number of its fault."""
+
+    machine: Machine
+    fault: int | None  # None if it is right
+
+
 def found_by(
-    test: Test, faults: list[type[Machine]], places: set[int], seconds: float
+    test: Test, faults: list[type[Machine]], numbers: set[int], seconds: float
 ) -> set[int]:
-    """Returns at which of these places of `faults` a test speaks against the machine.
+    """Returns which of the `faults` of these numbers a test finds, by number.
 
     Raises Alarm where it flags a right machine, and where it doesn't stand by what it
     has said. Right machines are asked first, then in between and again, in an order
@@ -171,35 +179,31 @@ def found_by(
     for machine in right_machines():
         must_pass(test, machine, seconds)
 
-    flagged = set()
-    for machine, place in shuffled(beside_right_ones(faults, places)):
-        if place is None:
-            must_pass(test, machine, seconds, asked_before=True)
-        elif is_flagged(test, machine, seconds):
-            flagged.add(place)
+    found = set()
+    for suspect in shuffled(line_up(faults, numbers)):
+        if suspect.fault is None:
+            must_pass(test, suspect.machine, seconds, asked_before=True)
+        elif is_flagged(test, suspect.machine, seconds):
+            found.add(suspect.fault)
 
-    again = shuffled(beside_right_ones(faults, flagged))
-    for machine, place in [*again, (Machine(), None)]:
-        if place is None:
-            must_pass(test, machine, seconds, asked_before=True)
-        elif not is_flagged(test, machine, seconds, if_slow=True):
+    for suspect in [*shuffled(line_up(faults, found)), Suspect(Machine(), None)]:
+        if suspect.fault is None:
+            must_pass(test, suspect.machine, seconds, asked_before=True)
+        elif not is_flagged(test, suspect.machine, seconds, if_slow=True):
             raise Alarm(
                 "says now this, now that of the same machine: a test must not count,"
                 " remember or draw anew"
             )
-    return flagged
+    return found
 
 
-def beside_right_ones(
-    faults: list[type[Machine]], places: set[int]
-) -> list[tuple[Machine, int | None]]:
-    """Returns the machines at these places of `faults`, each with its place.
+def line_up(faults: list[type[Machine]], numbers: set[int]) -> list[Suspect]:
+    """Returns machines with the `faults` of these numbers, beside two right ones.
 
-    Beside them are two right ones, without a place: as it stands in the file, and in
-    disguise.
+    One of those is as it stands in the file, and one is in disguise.
     """
-    machines = [(faults[place](), place) for place in places]
-    return [*machines, (Machine(), None), (right_in_disguise()(), None)]
+    suspects = [Suspect(faults[number](), number) for number in numbers]
+    return [*suspects, Suspect(Machine(), None), Suspect(right_in_disguise()(), None)]
 
 
 def shuffled(things: list) -> list:

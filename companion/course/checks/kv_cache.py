@@ -1,4 +1,4 @@
-"""Checks of chapter 07."""
+"""Checks of chapter 07: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Checks of chapter 11."""
+"""Checks of chapter 11: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 from collections.abc import Callable, Sequence
 from numbers import Real

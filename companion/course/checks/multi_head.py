@@ -1,4 +1,4 @@
-"""Checks of chapter 02."""
+"""Checks of chapter 02: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 import torch
 from einops import rearrange

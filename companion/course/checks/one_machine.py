@@ -1,4 +1,4 @@
-"""Checks of chapter 09."""
+"""Checks of chapter 09: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 import math
 from collections.abc import Callable

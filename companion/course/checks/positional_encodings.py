@@ -1,4 +1,4 @@
-"""Checks of chapter 03."""
+"""Checks of chapter 03: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 import math
 from collections.abc import Callable

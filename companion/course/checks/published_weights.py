@@ -1,4 +1,4 @@
-"""Checks of chapter 12."""
+"""Checks of chapter 12: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 import math
 import re

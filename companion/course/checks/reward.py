@@ -1,4 +1,4 @@
-"""Checks of chapter 15."""
+"""Checks of chapter 15: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from ...decoding.sampling import temperature, top_p
-from .compare import Exercise, Mistake, check, draw, safe_difference, ways_of
+from .compare import Exercise, check, draw, ways_of
+from .differences import safe_difference
+from .mistakes import Mistake
 
 
 @check
@@ -85,13 +87,14 @@ def group_advantages() -> Exercise:
         variance = rewards.var(1, keepdim=True, correction=0)
         return torch.where(variance > 0, differences / variance, 0)
 
-    def with_a_small_number(rewards: Tensor) -> Tensor:
+    def with_a_small_number(rewards: Tensor, small: float = 1e-4) -> Tensor:
+        rewards = rewards - rewards[:, :1]
         differences = rewards - rewards.mean(1, keepdim=True)
-        return differences / (rewards.std(1, keepdim=True, correction=0) + 1e-4)
+        return differences / (rewards.std(1, keepdim=True, correction=0) + small)
 
-    def with_a_threshold(rewards: Tensor) -> Tensor:
+    def with_a_threshold(rewards: Tensor, threshold: float = 1e-3) -> Tensor:
         deviation = rewards.std(1, keepdim=True, correction=0)
-        return torch.where(deviation > 1e-3, right(rewards), 0)
+        return torch.where(deviation > threshold, right(rewards), 0)
 
     def only_divided(rewards: Tensor) -> Tensor:
         deviation = rewards.std(1, keepdim=True, correction=0)
@@ -111,28 +114,39 @@ def group_advantages() -> Exercise:
         "the small number under the fraction changes the result: ask for 0 instead": (
             with_a_small_number
         ),
+        "1e-8 is no small number beside rewards that differ by 1e-6: ask for 0": (
+            partial(with_a_small_number, small=1e-8)
+        ),
         "only rewards that are equal give 0": with_a_threshold,
+        "rewards that differ by 1e-6 aren't equal: only equal ones give 0": (
+            partial(with_a_threshold, threshold=1e-6)
+        ),
     }
     cases = [
         (torch.tensor([[1.0, 0, 0, 0], [1, 1, 1, 1]]),),
         (torch.tensor([[0.0, 0], [3, 1], [10, 14]]),),
         (torch.tensor([[0.01, 0.02], [0.5, 0.5]]),),
         (torch.tensor([[0.0, 1.5e-4]]),),
+        (torch.tensor([[0.0, 1e-6]]),),
         (draw(3, 5),),
     ]
 
+    def check_rounded_mean(function: Callable) -> None:
+        """Raises Rounded for one that takes equal rewards for different ones."""
+        advantages = function(torch.full((2, 3), 0.9))
+        if safe_difference(advantages, torch.zeros(2, 3)) is not None:
+            raise Rounded(
+                "where all earn 0.9 it gives no zeros: the mean of three 0.9 is"
+                " rounded to another number, so ask whether the rewards are equal,"
+                " or subtract the first of each row before all else"
+            )
+
     def use(function: Callable, rewards: Tensor) -> Tensor:
-        """Asks, where the first case is right, for equal ones with a rounded mean."""
+        """Calls a function, and once more, for its roundings, if the first is right."""
         result = function(rewards)
         is_first = torch.equal(rewards, cases[0][0])
         if is_first and safe_difference(result, right(rewards)) is None:
-            alike = function(torch.full((2, 3), 0.9))
-            if safe_difference(alike, torch.zeros(2, 3)) is not None:
-                raise Rounded(
-                    "where all earn 0.9 it gives no zeros: the mean of three 0.9 is"
-                    " rounded to another number, so ask whether the rewards are equal,"
-                    " or subtract the first of each row before all else"
-                )
+            check_rounded_mean(function)
         return result
 
     praise = "each against its group, and none where all are alike"
@@ -165,9 +179,10 @@ def answer_loss() -> Exercise:
         counts: Callable = up_to_the_end,
         weighed: Callable = weighed,
         shift: int = 1,
+        score: Callable = lambda logits: logits.log_softmax(-1),
     ) -> Tensor:
         """-A log p of the tokens from n_prompt on that count."""
-        log_p = logits[:, : logits.shape[1] - shift].log_softmax(-1)
+        log_p = score(logits[:, : logits.shape[1] - shift])
         each = log_p.gather(-1, tokens[:, shift:, None])[..., 0]
         counted = counts(tokens[:, n_prompt:], end)
         return -weighed(each[:, n_prompt - shift :] * counted, advantages, counted)
@@ -190,8 +205,52 @@ def answer_loss() -> Exercise:
         counted = up_to_the_end(tokens, end)[:, n_prompt:]
         return right(logits, tokens, n_prompt, end, advantages, lambda *_: counted)
 
+    def one_too_late(
+        logits: Tensor, tokens: Tensor, n_prompt: int, end: int, advantages: Tensor
+    ) -> Tensor:
+        return right(logits, tokens, n_prompt + 1, end, advantages)
+
+    def without_advantages(*case: object) -> Tensor:
+        return right(*case[:-1], torch.ones_like(case[-1]))
+
+    def if_ended(tokens: Tensor, end: int) -> Tensor:
+        return up_to_the_end(tokens, end) & (tokens == end).any(1, keepdim=True)
+
+    def and_one_more(tokens: Tensor, end: int) -> Tensor:
+        counted = up_to_the_end(tokens, end)
+        return torch.cat([counted[:, :1], counted[:, :-1]], 1)
+
     mistakes = {
         "the prompt is counted too: the model hasn't drawn it": from_the_second_on,
+        "an answer's first token is missing: the logits of the prompt's last token"
+        " predict it": one_too_late,
+        "the token after the end counts: the model hasn't drawn it": way(
+            counts=and_one_more
+        ),
+        "an answer that has no end counts, too: the model has drawn it": way(
+            counts=if_ended
+        ),
+        "logits aren't log-probabilities: log_softmax first": way(
+            score=lambda logits: logits
+        ),
+        "the logarithm is missing": way(score=lambda logits: logits.softmax(-1)),
+        "this softmax is over the places: the vocabulary is the last axis": way(
+            score=lambda logits: logits.log_softmax(1)
+        ),
+        "the advantages are missing": without_advantages,
+        "each answer has an advantage of its own: multiply before the mean": way(
+            weighed=lambda each, advantages, counted: (
+                advantages.mean() * each.sum(1).mean()
+            )
+        ),
+        "what doesn't count is in the mean: sum over an answer's tokens, then the mean"
+        " over answers": way(
+            weighed=lambda each, advantages, counted: (advantages * each.mean(1)).mean()
+        ),
+        "these are the answers' own losses: take their mean": way(
+            weighed=lambda each, advantages, counted: advantages * each.sum(1)
+        ),
+        "this loss may be below 0: no `abs`": lambda *case: right(*case).abs(),
         "an end in the prompt ends no answer": silenced_by_the_prompt,
         "the first end isn't counted: the model has drawn it, and must learn to stop": (
             way(counts=lambda tokens, end: (tokens == end).cumsum(1) == 0)
@@ -227,7 +286,7 @@ def answer_loss() -> Exercise:
     cases = [
         (draw(3, 6, 6), tokens, 2, 0, torch.tensor([1.0, -0.5, 2.0])),
         (draw(3, 6, 6, seed=1), tokens, 1, 5, torch.tensor([-1.0, 0.5, 0.25])),
-        (draw(3, 6, 6, seed=2), tokens, 2, 3, torch.tensor([0.5, 1.0, -1.0])),
+        (draw(3, 6, 6, seed=2), tokens, 2, 3, torch.tensor([-0.5, -1.0, 1.0])),
     ]
 
     def use(function: Callable, logits: Tensor, *rest: object) -> Tensor:

@@ -1,4 +1,4 @@
-"""Checks of chapter 06."""
+"""Checks of chapter 06: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -272,24 +272,31 @@ def ending() -> Exercise:
     def likeliest_first(beams: list[Beam]) -> list[Beam]:
         return sorted(beams, reverse=True)
 
-    def mean(beam: Beam) -> float:
-        return beam[0] / max(1, len(beam[1]))
+    def together(done: list[Beam], longer: list[Beam], best: Callable) -> list[Beam]:
+        return best(done + longer)
+
+    def never(beams: list[Beam], end: int) -> bool:
+        return False
 
     def right(
         after: Callable,
         n_beams: int,
         n_new: int,
         end: int,
-        race: Callable = lambda done, longer, best: best(done + longer),
+        race: Callable = together,
         order: Callable = likeliest_first,
-        stops: Callable = lambda beams, end: False,
+        stops: Callable = never,
     ) -> list[Beam]:
-        def best(beams: list[Beam], n: int = n_beams) -> list[Beam]:
-            return order(beams)[:n]
+        """`race` says which ended and longer texts stay, `order` which come first."""
+
+        def best(beams: list[Beam]) -> list[Beam]:
+            return order(beams)[:n_beams]
 
         beams = [(0.0, [])]
         for _ in range(n_new):
-            beams = race(ended(beams, end), grown(after, beams, end), best)
+            done = ended(beams, end)
+            longer = grown(after, beams, end)
+            beams = race(done, longer, best)
             if stops(beams, end):
                 break
         return best(beams)
@@ -306,8 +313,11 @@ def ending() -> Exercise:
         return likeliest_first(beams + done)[:n_beams]
 
     def places_for_good(done: list[Beam], longer: list[Beam], best: Callable) -> list:
-        n_places = len(best(done + longer))
+        n_places = len(best(done + longer))  # n_beams, if there are so many texts
         return (done + best(longer))[:n_places]
+
+    def mean(beam: Beam) -> float:
+        return beam[0] / max(1, len(beam[1]))
 
     def means_given(after: Callable, n_beams: int, n_new: int, end: int) -> list[Beam]:
         beams = right(after, n_beams, n_new, end)

@@ -1,4 +1,4 @@
-"""Checks of chapter 10."""
+"""Checks of chapter 10: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 import copy
 from collections.abc import Callable

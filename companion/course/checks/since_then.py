@@ -1,4 +1,4 @@
-"""Checks of chapter 17."""
+"""Checks of chapter 17: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Checks of chapter 00."""
+"""Checks of chapter 00: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Checks of chapter 05."""
+"""Checks of chapter 05: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 import copy
 import math

@@ -56,15 +56,16 @@ def compare(rungs: dict[str, float], title: str, says: str) -> None:
         raise ValueError(f"{len(rungs)} rungs can't be compared: give at least 2")
     known = stored()
     first, *others = rungs
-    own = [rungs[first], *known.get(first, {}).get("nats", [])]
-    width = max(own) - min(own)
+    stored_first = known.get(first, {}).get("nats", [])
+    all_first = [rungs[first], *stored_first]
+    width = max(all_first) - min(all_first)
 
     _, axis = plt.subplots(figsize=(11, 1.8 + 0.5 * len(others)))
     axis.axvspan(-width, width, color="0.9", zorder=0)
     axis.axvline(0, color="black", lw=1)
     for i, name in enumerate(others):
-        pairs = zip(own[1:], known.get(name, {}).get("nats", []), strict=False)
-        gains = [before - after for before, after in pairs]
+        pairs = zip(stored_first, known.get(name, {}).get("nats", []), strict=False)
+        gains = [without - with_it for without, with_it in pairs]
         axis.plot(gains, [i] * len(gains), "o", color="0.45", ms=6)
         axis.plot(rungs[first] - rungs[name], i, "o", color=COLORS[0], ms=11)
     axis.set_ylim(len(others) - 0.5, -0.5)

@@ -1,0 +1,117 @@
+"""Measure what chapter 17 has no time for: `python tests/tools/since.py 0 100 200`.
+
+For each number, by which the chapter's seeds grow, a line with what four experts lose
+to the plain machine, how many tokens their bonus overrules, and the busiest expert's
+share in the last block, with the chapter's bonus and with one of 0.001. Then where the
+plain machine's late queries look, and what windows gain in 150 and in 600 steps. It
+takes the chapter's own cells, some five minutes for three numbers with one thread.
+"""
+
+import sys
+import tempfile
+
+import torch
+from cells import NOTEBOOKS, code_cells
+from machine import set_apart
+from seeds import shifted
+
+from companion.course import ladder
+
+CHAPTER = NOTEBOOKS / "17_since_then.ipynb"
+CELLS = "setup", "budget-code", "experts-code", "windows-code"
+MORE = """
+class GentleExperts(Experts):
+    def balance(self, chosen):
+        before = self.bonus.clone()
+        super().balance(chosen)
+        self.bonus = before + 0.1 * (self.bonus - before)
+
+
+class WatchedAttention(MyAttention):
+    def attend(self, queries, keys, values, now):
+        scores = queries @ keys.mT / self.d_head**0.5
+        weights = scores.masked_fill(~now.mask, -torch.inf).softmax(-1)
+        self.first = weights[:, :, 32:, 0].mean()
+        return weights @ values
+
+
+def with_windows():
+    gpt = new_gpt()
+    for block in gpt.blocks[:3]:
+        block.attention = WindowAttention(config)
+    return gpt
+"""
+
+
+def chapter(shift: int, n_steps: int = 150) -> dict:
+    """The names of the chapter's cells, with larger seeds and some number of steps."""
+    cells = {cell.id: cell.source for cell in code_cells(shifted(CHAPTER, shift))}
+    program = "\n\n".join([*(cells[name] for name in CELLS), MORE])
+    names = {}
+    exec(program.replace("n_steps=150", f"n_steps={n_steps}"), names)
+    return names
+
+
+def windows() -> torch.Tensor:
+    """Texts (b t) that no machine was trained on."""
+    _, validation = ladder.parts_of(None)
+    return validation[: 200 * 64].view(200, 64)
+
+
+@torch.no_grad()
+def choices(gpt: torch.nn.Module) -> tuple[float, float]:
+    """The share of tokens whose likeliest expert isn't asked, over all blocks.
+
+    And the share of them that ask the busiest expert of the last block.
+    """
+    routed = []
+    layers = [block.feed_forward for block in gpt.blocks]
+    for layer in layers:
+        layer.router.register_forward_hook(lambda *x: routed.append(x[2].softmax(-1)))
+    gpt(windows())
+    overruled = []
+    for layer, p in zip(layers, routed, strict=True):
+        chosen = (p + layer.bonus).argmax(-1)
+        overruled.append((chosen != p.argmax(-1)).float().mean())
+    share = chosen.flatten().bincount(minlength=4).max() / chosen.numel()
+    return torch.stack(overruled).mean().item(), share.item()
+
+
+@torch.no_grad()
+def look_at_first(names: dict, plain: torch.nn.Module) -> float:
+    """The share that queries 33 to 64 of all heads give to the first token."""
+    watched = names["new_gpt"](names["WatchedAttention"])
+    watched.load_state_dict(plain.state_dict())
+    watched.eval()(windows())
+    firsts = [block.attention.first for block in watched.blocks]
+    return torch.stack(firsts).mean().item()
+
+
+def main() -> None:
+    """Measures with each shift, and prints."""
+    for shift in map(int, sys.argv[1:]):
+        names = chapter(shift)
+        plain = names["new_gpt"]()
+        loss = names["my_rung"](plain)
+        first = look_at_first(names, plain)
+        print(f"shift {shift}: plain {loss:.4f}, first token {first:.3f}", flush=True)
+        for experts in ("Experts", "GentleExperts"):
+            gpt = names["new_gpt"](feed_forward=names[experts])
+            lost = names["my_rung"](gpt) - loss
+            overruled, share = choices(gpt)
+            print(
+                f"  {experts}: {lost:+.4f} nats, overruled {overruled:.2f},"
+                f" busiest {share:.2f}",
+                flush=True,
+            )
+    for n_steps in (150, 600):
+        names = chapter(0, n_steps)
+        loss = names["my_rung"](names["new_gpt"]())
+        gain = loss - names["my_rung"](names["with_windows"]())
+        print(f"{n_steps} steps: windows gain {gain:.3f} nats", flush=True)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        set_apart(folder)
+        main()
