@@ -242,28 +242,19 @@ def generate(
     if cache is not None and not use_cache:
         raise ValueError("a cache is passed in, and use_cache is False: choose one")
 
-    # Inference mode decodes a small model 6 to 10% faster than `no_grad`, but what is
-    # made in it takes no part in a training: not for the cache of a caller, who may
-    # train on. That cache also says by itself how far the model sees.
-    window = None
-    without_gradients: Callable[[], AbstractContextManager[object]] = torch.no_grad
-    if cache is None:
-        window = model.config.context_length
-        without_gradients = torch.inference_mode
-
     if isinstance(prompt, list):
         if not prompt or cache is not None or not use_cache:
             raise ValueError("a list of prompts must hold one, and brings its cache")
-        read = ragged_reader(model, prompt, n_new)
-        tokens = prompt[0].new_empty(len(prompt), 0)  # the prompts aren't joined on to
+        tokens, read = start_ragged(model, prompt, n_new)
     else:
-        # One text may outgrow the window, which then slides; a ragged batch can't.
-        check_prompt(prompt, 0, window)
-        tokens = prompt if prompt.dim() == 2 else prompt[None]
-        if use_cache and window is not None:
-            cache = model.new_cache(min(window, tokens.shape[1] + n_new))
-        read = reader(model, cache, window)
+        tokens, read = start_one_length(model, prompt, n_new, use_cache, cache)
 
+    # Inference mode decodes a small model 6 to 10% faster than `no_grad`, but what is
+    # made in it takes no part in a training: not for the cache of a caller, who may
+    # train on.
+    without_gradients: Callable[[], AbstractContextManager[object]] = torch.no_grad
+    if cache is None:
+        without_gradients = torch.inference_mode
     parts = [*model.modules()]  # found once, not for every token
 
     def next_tokens(tokens: Tensor) -> Tensor:
@@ -277,13 +268,24 @@ def generate(
     return written
 
 
-def reader(
-    model: LanguageModel, cache: Cache | None, window: int | None
-) -> Callable[[Tensor], Tensor]:
-    """Returns `read`: all tokens so far (b t) -> the logits (b v) after the last.
+def start_one_length(
+    model: LanguageModel,
+    prompt: Tensor,
+    n_new: int,
+    use_cache: bool,
+    cache: Cache | None,
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Returns the prompt (b t), and `read`: all tokens so far -> the logits (b v) then.
 
-    The model sees the last `window` tokens; None: what the cache lets it see.
+    Raises ValueError for a prompt that is empty or beyond the context.
     """
+    # A caller's cache says by itself how far the model sees. One text may outgrow the
+    # window, which then slides; a ragged batch can't.
+    window = model.config.context_length if cache is None else None
+    check_prompt(prompt, 0, window)
+    first = prompt if prompt.dim() == 2 else prompt[None]
+    if use_cache and window is not None:
+        cache = model.new_cache(min(window, first.shape[1] + n_new))
     n_read = 0
 
     def read(tokens: Tensor) -> Tensor:
@@ -298,16 +300,16 @@ def reader(
         n_read = tokens.shape[1]
         return model(unread, cache, last=-1)
 
-    return read
+    return first, read
 
 
-def ragged_reader(
+def start_ragged(
     model: LanguageModel, prompts: list[Tensor], n_new: int
-) -> Callable[[Tensor], Tensor]:
-    """Returns `read`: all tokens written so far (b t) -> the logits (b v) after them.
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Returns no tokens (b 0), and `read`: all that were written -> the logits (b v).
 
-    Before them, of different lengths, come the prompts (t). Raises ValueError at once
-    for one that is empty or beyond the context.
+    The prompts (t), of different lengths, come before them, and are not joined on to.
+    Raises ValueError for one that is empty or beyond the context.
     """
     for prompt in prompts:
         check_tensor("integers", "t", prompt=prompt)
@@ -321,7 +323,7 @@ def ragged_reader(
             return logits
         return model(written[:, -1:], cache, last=-1)
 
-    return read
+    return prompts[0].new_empty(len(prompts), 0), read
 
 
 def decode(
