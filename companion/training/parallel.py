@@ -6,7 +6,6 @@ Every function here is one rank's side, within `Process.joined`.
 
 from collections.abc import Collection
 from copy import deepcopy
-from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -94,10 +93,14 @@ class ShardedAdamW(AdamW):
     each rank a part. Rajbhandari et al. 2020, stage 1.
     """
 
-    @cached_property
-    def own_parts(self) -> dict[Tensor, Tensor]:
-        """Each parameter's part that this rank moves, as of the last step."""
-        return {}
+    def __init__(self, *settings: Any, **named_settings: Any):
+        super().__init__(*settings, **named_settings)
+        # Each parameter's part that this rank moves, as of the last step.
+        self.own_parts: dict[Tensor, Tensor] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without them a copy would not find the running means, and begin anew.
+        return super().__getstate__() | {"own_parts": self.own_parts}
 
     def add_param_group(self, param_group: dict) -> None:
         """Adds parameters, as PyTorch's own. Raises ValueError for parts of some."""
@@ -116,15 +119,15 @@ class ShardedAdamW(AdamW):
 
         # A part shares its parameter's memory, which may be another than in the last
         # step: weights are swapped, moved, converted. AdamW finds its state by it.
-        own_parts = []
+        moved = []
         for p in parameters:
             share = cut(p.detach(), world)[rank]
             part = self.own_parts.setdefault(p, share)
             part.data = share
             assert p.grad is not None  # as `step` has made sure
             part.grad = cut(p.grad, world)[rank]
-            own_parts.append(part)
-        super().update(own_parts, group)
+            moved.append(part)
+        super().update(moved, group)
 
         for p in parameters:
             for part_rank, part in enumerate(cut(p, world)):

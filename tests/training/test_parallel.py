@@ -366,6 +366,26 @@ def check_swapped_weights():
         assert not torch.equal(before, torch.zeros_like(before))
 
 
+def check_copied_optimizer():
+    """A copy of model and optimizer goes on with the running means they have."""
+    torch.manual_seed(0)
+    model = nn.Linear(6, 5)
+    pair = (model, ShardedAdamW(model.parameters(), 0.1))
+    x = random(7, 6)
+
+    def take_step(model, optimizer):
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()
+
+    for _ in range(3):
+        take_step(*pair)
+    copied = copy.deepcopy(pair)
+    take_step(*pair)
+    take_step(*copied)
+    assert_close(copied[0].weight, pair[0].weight, atol=0, rtol=0)
+
+
 def check_sharded_adapters(rank: int, folder: Path):
     """What `shard` has parted is put together, or refused by name."""
     whole = lora.add_adapters(shaken(GPT(SMALL)), rank=2, generator=seeded(1))
@@ -401,6 +421,7 @@ def take_part(folder: Path):
         check_cut_models(process.rank)
         check_averages(process.rank)
         check_swapped_weights()
+        check_copied_optimizer()
         check_sharded_adapters(process.rank, folder)
 
 
