@@ -35,17 +35,17 @@ OWN_NAMES = ("path", "model", "optimizer", "generator", "step")
 class Resumable:
     """An optimizer's steps, which go on from the checkpoint at `path`, if there is one.
 
-    The checkpoint holds `kept`, a model or the part of one that learns. The learning
-    rates are the optimizer's own, times `factor(step)`. `settings`, dictionaries by
-    their names, must be the same when it goes on; `notes` are handed on, as the
-    checkpoint has them. Of several processes only the one that `writes` looks at the
-    path. Raises CheckpointError for a checkpoint that can't be gone on from, and
-    OSError for a path that can't be read or written.
+    The checkpoint holds `saved_part`, a model or the part of one that learns. The
+    learning rates are the optimizer's own, times `factor(step)`. `settings`,
+    dictionaries by their names, must be the same when it goes on; `notes` are handed
+    on, as the checkpoint has them. Of several processes only the one that `writes`
+    looks at the path. Raises CheckpointError for a checkpoint that can't be gone on
+    from, and OSError for a path that can't be read or written.
     """
 
     def __init__(
         self,
-        kept: nn.Module,
+        saved_part: nn.Module,
         optimizer: Optimizer,
         generator: torch.Generator,
         *,
@@ -55,7 +55,7 @@ class Resumable:
         settings: dict[str, dict],
         writes: bool = True,
     ):
-        self.kept = kept
+        self.saved_part = saved_part
         self.optimizer = optimizer
         self.generator = generator
         self.n_steps = n_steps
@@ -70,7 +70,7 @@ class Resumable:
         self.rates = [group["lr"] for group in optimizer.param_groups]
         if path and path.exists():
             metadata = load_checkpoint(
-                path, kept, optimizer, generator, **self.settings
+                path, saved_part, optimizer, generator, **self.settings
             )
             self.step = metadata.pop("step")
             for name in settings:
@@ -96,11 +96,13 @@ class Resumable:
         if not path:
             return
         if self.writes:
-            check_unchanged(path, self.stamp, self.kept, self.optimizer, self.settings)
+            check_unchanged(
+                path, self.stamp, self.saved_part, self.optimizer, self.settings
+            )
         try:
             save_checkpoint(
                 path,
-                self.kept,
+                self.saved_part,
                 self.optimizer,
                 self.generator,
                 **checkpoint_metadata(self.settings, self.notes, self.step),
@@ -126,7 +128,7 @@ class Resumable:
         """
         losses: list[float] = []
         first = self.step
-        saved = self.step
+        last_saved = self.step
         if interrupted():
             return losses
 
@@ -142,10 +144,10 @@ class Resumable:
                     on_step()
                 if step == first or self.step % every == 0:
                     self.save()
-                    saved = self.step
+                    last_saved = self.step
                 if interrupted():
                     break
-            if self.step > saved:
+            if self.step > last_saved:
                 self.save()
         return losses
 
