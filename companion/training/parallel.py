@@ -6,7 +6,7 @@ Every function here is one rank's side, within `Process.joined`.
 
 from collections.abc import Collection
 from copy import deepcopy
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -89,8 +89,9 @@ class ShardedAdamW(AdamW):
     """AdamW of which each rank keeps the running means of its own part, and moves it.
 
     A parameter is cut along its first axis. All ranks must have the same gradients
-    (`average_gradients`). Raises ValueError for a parameter of which `shard` has left
-    each rank a part. Rajbhandari et al. 2020, stage 1.
+    (`average_gradients`). It is neither saved nor loaded: a rank's part of the means is
+    not an optimizer's state. Raises ValueError for that, and for a parameter of which
+    `shard` has left each rank a part. Rajbhandari et al. 2020, stage 1.
     """
 
     def __init__(self, *settings: Any, **named_settings: Any):
@@ -101,6 +102,17 @@ class ShardedAdamW(AdamW):
     def __getstate__(self) -> dict[str, Any]:
         # Without them a copy would not find the running means, and begin anew.
         return super().__getstate__() | {"own_parts": self.own_parts}
+
+    def state_dict(self) -> NoReturn:
+        """Raises ValueError: PyTorch's form has a place for whole parameters alone."""
+        raise ValueError(
+            "ShardedAdamW keeps state of a part of each parameter, which can't be saved"
+            " or loaded: for a run that goes on later take AdamW"
+        )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> NoReturn:
+        """Raises ValueError: it would not find the running means, and begin anew."""
+        self.state_dict()
 
     def add_param_group(self, param_group: dict) -> None:
         """Adds parameters, as PyTorch's own. Raises ValueError for parts of some."""

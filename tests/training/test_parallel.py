@@ -386,6 +386,16 @@ def check_copied_optimizer():
     assert_close(copied[0].weight, pair[0].weight, atol=0, rtol=0)
 
 
+def check_states_are_refused():
+    """AdamW's running means would lie where no part finds them."""
+    whole = AdamW([nn.Parameter(torch.ones(4, 3))])
+    parts = ShardedAdamW([nn.Parameter(torch.ones(4, 3))])
+    with pytest.raises(ValueError, match="a part of each parameter"):
+        parts.load_state_dict(whole.state_dict())
+    with pytest.raises(ValueError, match="a part of each parameter"):
+        parts.state_dict()
+
+
 def check_sharded_adapters(rank: int, folder: Path):
     """What `shard` has parted is put together, or refused by name."""
     whole = lora.add_adapters(shaken(GPT(SMALL)), rank=2, generator=seeded(1))
@@ -422,6 +432,7 @@ def take_part(folder: Path):
         check_averages(process.rank)
         check_swapped_weights()
         check_copied_optimizer()
+        check_states_are_refused()
         check_sharded_adapters(process.rank, folder)
 
 
