@@ -22,6 +22,8 @@ from ..files import locked, write_atomically
 from .agreement import check_agreement
 from .kept_file import (
     COURSE,
+    HEAD,
+    TOP,
     Sections,
     as_text,
     merged,
@@ -59,7 +61,7 @@ class ReadersMachine:
 
     It is the reader's, from the file at `path`; the course's stands in for chapters
     that the file doesn't have, and for all of it where the file fails the comparison
-    with the package. `notice` tells which.
+    with the package. `notice` tells which. What stands in isn't written into the file.
     """
 
     def __init__(self, chapter: int, path: Path):
@@ -115,14 +117,15 @@ class ReadersMachine:
         try:
             written = read_sections(self.path)
         except ValueError:  # it's no text, or a heading has no number
-            written = {}
+            written = {TOP: HEAD}
             is_read = False
         section, is_lost = self.put_into(written.get(self.chapter, ""), cell, before)
         if is_lost or not is_read:
             copy = unused(self.path)
             shutil.copyfile(self.path, copy)
             print(f"{self.path.name} has changed here; what it said is in {copy.name}")
-        text = as_text(self.sections | written | {self.chapter: section})
+        # Not the course's sections: what stands in the file counts as the reader's.
+        text = as_text(written | {self.chapter: section})
         write_atomically(self.path, text.encode())
 
     def put_into(self, old: str, cell: str, before: str) -> tuple[str, bool]:

@@ -115,6 +115,16 @@ def test_it_says_whose_the_machine_is(path):
     assert "has no chapter 05" in kept.ReadersMachine(6, path).notice
 
 
+def test_what_the_course_lends_doesn_t_become_the_reader_s(path):
+    visit(9, path)
+    assert [*kept_file.read_sections(path)] == [0, 9]
+    notice = kept.ReadersMachine(10, path).notice
+    assert notice.startswith("my_gpt.py has no chapter 04, 05, 07: the course's stands")
+    for chapter in (4, 5, 7):  # word for word the course's, and yet the reader's
+        visit(chapter, path)
+    assert kept.ReadersMachine(10, path).notice == "my_gpt.py: the machine is yours"
+
+
 def test_two_processes_at_once_lose_nothing(path):
     """Each kernel keeps its chapter's cells, statement by statement."""
     program = textwrap.dedent(
