@@ -30,6 +30,7 @@ from .kept_file import (
     read_sections,
     sections_before,
     statements,
+    unfinished,
     unused,
 )
 
@@ -69,6 +70,7 @@ class ReadersMachine:
         self.path = path
         self.section = ""  # what was kept since the chapter began
         course = sections_before(chapter, read_sections(COURSE))
+        readers: Sections = {}
         try:
             readers = sections_before(chapter, read_sections(path))
             self.sections = course | readers
@@ -78,9 +80,7 @@ class ReadersMachine:
         except (Exception, SystemExit) as error:  # a reader's file may raise anything
             self.sections = course
             module = run(course)
-            reason = str(error)
-            if not isinstance(error, ValueError):
-                reason = f"{type(error).__name__}: {error}"
+            reason = say_why(error, unfinished(course, readers))
             self.notice = f"{path.name}: {reason}. It stays as it is; this chapter goes"
             self.notice += " on with the course's machine"
         sys.modules["my_gpt"] = module
@@ -157,6 +157,21 @@ def say_whose(path: Path, course: Sections, readers: Sections) -> str:
         chapters = ", ".join(missing)
         return f"{path.name} has no chapter {chapters}: the course's stands in for it"
     return f"{path.name}: the machine is yours"
+
+
+def say_why(error: BaseException, unfinished: list[int]) -> str:
+    """Says in a line why a file isn't taken: its error, and the likely cause of it.
+
+    `unfinished` are the chapters of which it has less than the course does.
+    """
+    reason = str(error)
+    if not isinstance(error, ValueError):
+        reason = f"{type(error).__name__}: {error}"
+    reason = reason.partition("\n")[0].rstrip(": ")
+    if not unfinished:
+        return reason
+    chapters = ", ".join(f"{chapter:02}" for chapter in unfinished)
+    return f"{reason} (is a cell of chapter {chapters} not kept?)"
 
 
 def run(sections: Sections) -> ModuleType:

@@ -289,6 +289,27 @@ def test_a_broken_file_is_named_left_alone_and_stood_in_for(right, path, capsys)
     capsys.readouterr()
 
 
+@pytest.mark.parametrize("n_kept", [1, 2, 3])
+def test_of_an_unfinished_chapter_it_says_so_in_a_line(n_kept, path):
+    for chapter in (4, 5):
+        visit(chapter, path)
+    machine = kept.ReadersMachine(7, path)
+    for cell in cells(7)[:n_kept]:
+        machine.keep(cell)
+    notice = kept.ReadersMachine(9, path).notice
+    assert "Error: " in notice and "(is a cell of chapter 07 not kept?)" in notice
+
+
+def test_an_error_of_many_lines_is_told_by_its_first(path):
+    """PyTorch names each weight whose shape is another."""
+    visit(4, path)
+    machine = kept.ReadersMachine(5, path)
+    machine.keep("class MyGPT(MyGPT):\n    pass")
+    notice = kept.ReadersMachine(7, path).notice
+    assert "loading state_dict for MyGPT (is a cell of chapter 05" in notice
+    assert "\n" not in notice
+
+
 def test_bytes_that_are_no_text_are_copied(path, capsys):
     path.write_bytes(b"\xff\xfe\x00")
     assert "codec can't decode" in kept.ReadersMachine(5, path).notice
