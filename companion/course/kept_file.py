@@ -19,7 +19,7 @@ from torch import nn
 '''
 HEADING = "# ======== chapter "  # and the number
 COURSE = Path(__file__).with_name("my_gpt.txt")  # what the chapters' own cells say
-TOP = 0  # where, among the chapters, what stands above all headings is kept
+TOP = -1  # where, before chapter 00, what stands above all headings is kept
 Sections = dict[int, str]  # by chapter, or at TOP
 
 

@@ -15,7 +15,7 @@ from machine import course_text
 from companion.course import agreement, kept, kept_file
 
 COURSE = kept_file.read_sections(kept_file.COURSE)
-CHAPTERS = [n for n in COURSE if n]
+CHAPTERS = [n for n in COURSE if n != kept_file.TOP]
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_it_says_whose_the_machine_is(path):
 
 def test_what_the_course_lends_doesn_t_become_the_reader_s(path):
     visit(9, path)
-    assert [*kept_file.read_sections(path)] == [0, 9]
+    assert [*kept_file.read_sections(path)] == [kept_file.TOP, 9]
     notice = kept.ReadersMachine(10, path).notice
     assert notice.startswith("my_gpt.py has no chapter 04, 05, 07: the course's stands")
     for chapter in (4, 5, 7):  # word for word the course's, and yet the reader's
@@ -146,7 +146,7 @@ def test_two_processes_at_once_lose_nothing(path):
     with ThreadPoolExecutor() as pool:
         for done in pool.map(process, CHAPTERS[:2]):
             assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    two = {n: COURSE[n] for n in (0, *CHAPTERS[:2])}
+    two = {n: COURSE[n] for n in (kept_file.TOP, *CHAPTERS[:2])}
     assert kept_file.read_sections(path) == two and files(path) == ["my_gpt.py"]
 
 
@@ -308,6 +308,15 @@ def test_an_error_of_many_lines_is_told_by_its_first(path):
     notice = kept.ReadersMachine(7, path).notice
     assert "loading state_dict for MyGPT (is a cell of chapter 05" in notice
     assert "\n" not in notice
+
+
+def test_chapter_00_is_one_like_any_other(path):
+    machine = kept.ReadersMachine(0, path)
+    assert machine.notice == ""
+    assert machine.keep("mine = 1")["mine"] == 1
+    assert kept_file.HEADING + "00" in path.read_text("utf-8")
+    assert visit(4, path).notice == ""
+    assert kept_file.read_sections(path)[0] == "mine = 1"
 
 
 def test_bytes_that_are_no_text_are_copied(path, capsys):
