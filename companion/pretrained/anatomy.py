@@ -130,7 +130,7 @@ class Anatomy:
         tie = "also the output matrix" if self.is_tied else "and an output matrix"
         found = [Part(f"embedding of {self.d_vocab:,} tokens, {tie}", "04")]
         if family.scales_embeddings:
-            found.append(Part("embeddings times √d_model", "08"))
+            found.append(Part("embeddings times √d_model", "08", False))
         found.append(Part(f"rotary positions, base {self.rotary_base:,.0f}", "03"))
 
         is_held = family.norms != BOTH
@@ -166,7 +166,8 @@ class Anatomy:
             text += f" {self.n_experts_per_token} for each token"
             found.append(Part(text, "17", False))
         if not self.n_experts or self.dense_layers:
-            found.append(Part(f"{family.feed_forward} feed-forward of {width}", "12"))
+            text = f"{family.feed_forward} feed-forward of {width}"
+            found.append(Part(text, "12", family.feed_forward == "SwiGLU"))
         if self.mlp_bias:
             found.append(Part("biases in the feed-forward", "04"))
         return found

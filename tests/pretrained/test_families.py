@@ -171,6 +171,14 @@ def test_a_model_that_gpt_cannot_hold_is_refused_by_what_it_lacks(name, tmp_path
     assert "can't load" in describe(read_anatomy(read_config(tmp_path)))
 
 
+def test_what_a_loaded_model_would_not_compute_is_not_held(tmp_path):
+    """A GPT of a family has a SwiGLU, and takes its embeddings as they are."""
+    save(tmp_path, *REFUSED["gemma"][:2])
+    lacking = read_anatomy(read_config(tmp_path)).lacking()
+    for what in ("embeddings times √d_model", "GEGLU feed-forward"):
+        assert any(words.startswith(what) for words in lacking)
+
+
 @torch.inference_mode()
 def test_a_cache_counts_what_transformers_keeps(tmp_path):
     """Full layers keep all, windows what they can see; there it keeps one less.
