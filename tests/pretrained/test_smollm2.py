@@ -413,6 +413,16 @@ def test_a_small_vocabulary_is_read():
     assert tokenizer.chat([])[0] == 0 and tokenizer.end == 1
 
 
+def test_a_vocabulary_without_the_bytes_of_the_replacement_is_refused():
+    header = WORDS | {
+        "tokenizer.ggml.tokens": ["<|im_start|>", "<|im_end|>", "a", "b", "ab"],
+        "tokenizer.ggml.token_type": [3, 3, 1, 1, 1],
+        "tokenizer.ggml.merges": ["a b"],
+    }
+    with pytest.raises(ValueError, match="tokens lacks a byte of U\\+FFFD"):
+        PublishedTokenizer(header)
+
+
 @pytest.mark.parametrize("missing", sorted(WORDS.keys() - {"tokenizer.chat_template"}))
 def test_a_vocabulary_that_lacks_something_is_refused_by_the_key(missing):
     header = {key: value for key, value in WORDS.items() if key != missing}
