@@ -304,6 +304,15 @@ def test_a_configuration_that_says_something_else_is_refused_by_its_key(
         load_family(llama)
 
 
+def test_the_base_of_a_rotation_may_be_what_a_gpt_takes(llama):
+    rewrite(llama, rope_parameters={"rope_theta": 1})
+    model, _ = load_family(llama)
+    assert model.config.rotary_base == 1
+    rewrite(llama, rope_parameters={"rope_theta": 0.99})
+    with pytest.raises(ValueError, match="rope_theta is 0.99; it must be 1 or more"):
+        load_family(llama)
+
+
 def test_the_base_of_a_window_s_rotation_must_be_a_number(llama):
     config = read_config(llama) | {"model_type": "gemma3_text"}
     del config["rope_parameters"]
