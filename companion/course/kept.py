@@ -142,8 +142,8 @@ class ReadersMachine:
 
 
 def my_path() -> Path:
-    """Returns where the reader's file is, or would be: here, or as MY_GPT says."""
-    return Path(os.environ.get("MY_GPT", "my_gpt.py")).absolute()
+    """Returns where the reader's file is, or would be: here, or as MY_GPT_FILE says."""
+    return Path(os.environ.get("MY_GPT_FILE", "my_gpt.py")).absolute()
 
 
 def say_whose(path: Path, course: Sections, readers: Sections) -> str:

@@ -20,7 +20,7 @@ CHAPTERS = [n for n in COURSE if n != kept_file.TOP]
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    monkeypatch.setenv("MY_GPT", str(tmp_path / "my_gpt.py"))
+    monkeypatch.setenv("MY_GPT_FILE", str(tmp_path / "my_gpt.py"))
     monkeypatch.delitem(sys.modules, "my_gpt", raising=False)
     yield tmp_path / "my_gpt.py"
     sys.modules.pop("my_gpt", None)
