@@ -130,7 +130,7 @@ slides: build/npm/ready ## write a deck for each chapter to build/slides/
 # Upkeep.
 
 machine: data ## renew the course's own my_gpt.py from what the chapters keep
-	$(PYTHON) tests/tools/machine.py
+	$(PYTHON) tests/tools/course_gpt.py
 
 guide: data ## renew the mistakes in the teacher's guide from the checks
 	$(PYTHON) tests/tools/guide.py

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from course_gpt import course_text
 from IPython.core.interactiveshell import InteractiveShell
-from machine import course_text
 
 from companion.course import agreement, kept, kept_file
 
