@@ -8,12 +8,12 @@ from pathlib import Path
 
 import plain
 import pytest
+from common import ROOT
 
 import companion
 
 PACKAGE = Path(companion.__file__).parent
 NAME = PACKAGE.name
-ROOT = Path(__file__).parents[1]
 FILES = sorted(PACKAGE.rglob("*.py"))
 # What maintainers run, and what makes the site and the grades.
 TOOLS = sorted([*ROOT.glob("tests/tools/**/*.py"), *ROOT.glob("docs/**/*.py")])

@@ -2,12 +2,11 @@
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
 import transformers
-from common import random_tokens, rounding, shaken
+from common import ROOT, random_tokens, rounding, shaken
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -21,7 +20,6 @@ from companion.pretrained.model_types import FAMILIES
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
-ROOT = Path(__file__).parents[2]
 D_VOCAB = 96
 SIZES = {
     "vocab_size": D_VOCAB,
