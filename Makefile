@@ -1,4 +1,5 @@
-# Two commands do everything: `make lab` and `make test`. `make` alone lists them all.
+# Readers need two: `make data` and `make lab`. What must pass is `.ci/run`. `make` alone
+# lists all.
 # Variables in small letters are given in a call, as in `make tune data=questions.jsonl`.
 SHELL := bash
 .DEFAULT_GOAL := help
