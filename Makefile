@@ -1,4 +1,5 @@
-# Two commands do everything: `make lab` and `make test`. `make` alone lists them all.
+# Readers need two: `make data` and `make lab`. What must pass is `.ci/run`. `make` alone
+# lists all.
 # Variables in small letters are given in a call, as in `make tune data=questions.jsonl`.
 SHELL := bash
 .DEFAULT_GOAL := help
@@ -130,7 +131,7 @@ slides: build/npm/ready ## write a deck for each chapter to build/slides/
 # Upkeep.
 
 machine: data ## renew the course's own my_gpt.py from what the chapters keep
-	$(PYTHON) tests/tools/machine.py
+	$(PYTHON) tests/tools/course_gpt.py
 
 guide: data ## renew the mistakes in the teacher's guide from the checks
 	$(PYTHON) tests/tools/guide.py

@@ -62,7 +62,7 @@ def known_mistakes(check: Callable, *pieces: str) -> dict[str, Callable]:
     """A check's mistakes by their words: each piece is found in the words of one."""
     mistakes = {}
     for piece in pieces:
-        fitting = {w: f for w, f in check.known().mistakes.items() if piece in w}
+        fitting = {w: f for w, f in check.exercise().mistakes.items() if piece in w}
         if len(fitting) != 1:
             raise ValueError(f"{piece!r} is in {len(fitting)} of the check's mistakes")
         mistakes |= fitting

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 # A hand-in that keeps a machine writes it beside itself, and never into the teacher's.
-os.environ.pop("MY_GPT", None)
+os.environ.pop("MY_GPT_FILE", None)
 sys.path.insert(0, str(Path(__file__).parent))
 
 from grading.converters import take_their_places  # noqa: E402

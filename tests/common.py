@@ -1,7 +1,11 @@
 """What most tests need: generators, random numbers, tolerances, shaken weights."""
 
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
+
+ROOT = Path(__file__).parents[1]  # of the repository
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -30,15 +30,15 @@ def processor(request, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def file():
+def smollm2_file():
     """SmolLM2's header and tensors."""
     return gguf.read_gguf(SMOLLM2.path)
 
 
 @pytest.fixture(scope="session")
-def loaded(file):
+def smollm2_loaded(smollm2_file):
     """SmolLM2 and its tokenizer."""
-    header, tensors = file
+    header, tensors = smollm2_file
     config = smollm2.config_of(header)
     model = build(config, smollm2.weights_of(tensors, config))
     return model, PublishedTokenizer(header)

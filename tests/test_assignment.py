@@ -194,7 +194,7 @@ def test_what_the_tutor_s_page_quotes_is_in_the_chapter_and_its_check():
     )
     (check,) = re.findall(r"`checks\.(\w+)`", text)
     (said,) = re.findall(r'It says "([^"]+)"', text)
-    assert any(said in words for words in getattr(checks, check).known().mistakes)
+    assert any(said in words for words in getattr(checks, check).exercise().mistakes)
 
 
 def test_an_assistant_that_is_opened_beside_the_notebooks_gets_the_rules():

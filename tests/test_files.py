@@ -4,37 +4,14 @@ import os
 import signal
 import sys
 import time
-from contextlib import contextmanager
 
 import pytest
+from limits import POSIX, files_of_at_most, handler
 
 from companion.files import check_writable, locked, write_atomically
 from companion.interrupts import deferred_interrupts, interrupts_put_off
 
-POSIX = pytest.mark.skipif(sys.platform == "win32", reason="limits and links of POSIX")
 STOPS = [signal.SIGINT, signal.SIGTERM]
-
-
-@contextmanager
-def files_of_at_most(n_bytes: int):
-    """Within, a longer file fails as on a full disk, when a part of it is written."""
-    import resource
-
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@contextmanager
-def handler(number, function):
-    before = signal.signal(number, function)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
 
 
 def test_a_file_is_made_with_its_folders_and_replaced(tmp_path):

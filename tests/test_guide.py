@@ -10,11 +10,11 @@ import guide
 import pytest
 import torch
 from cells import PATHS, read
+from common import ROOT
 
 import companion
 from companion.pretrained import smollm2
 
-ROOT = Path(__file__).parent.parent
 TEXT = guide.GUIDE.read_text("utf-8")
 QUIZZES = guide.GUIDE.with_name("quizzes.md").read_text("utf-8")
 PROJECTS = guide.GUIDE.with_name("projects.md").read_text("utf-8")

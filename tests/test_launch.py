@@ -12,10 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import own_remote
 import pytest
+from common import ROOT
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-ROOT = Path(__file__).parent.parent
 INSTALL = own_remote.INSTALL.read_text("utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Binder and cp are POSIX")

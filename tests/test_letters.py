@@ -2,13 +2,12 @@
 
 import re
 import sys
-from pathlib import Path
 
 from cells import PATHS, prose
+from common import ROOT
 
 import companion
 
-ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "letters.md").read_text("utf-8")
 LINK = "[Letters and names](../docs/letters.md)"
 

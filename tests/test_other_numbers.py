@@ -20,8 +20,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from common import EXACT, random, random_tokens, rounding, seeded, shaken
-from test_project import ROOT
+from common import EXACT, ROOT, random, random_tokens, rounding, seeded, shaken
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel

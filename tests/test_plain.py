@@ -8,11 +8,12 @@ from pathlib import Path
 
 import plain
 import pytest
+from common import ROOT
 
 import companion
 
 PACKAGE = Path(companion.__file__).parent
-ROOT = Path(__file__).parents[1]
+NAME = PACKAGE.name
 FILES = sorted(PACKAGE.rglob("*.py"))
 # What maintainers run, and what makes the site and the grades.
 TOOLS = sorted([*ROOT.glob("tests/tools/**/*.py"), *ROOT.glob("docs/**/*.py")])
@@ -51,14 +52,42 @@ def imports(path: Path) -> set[str]:
     parts = path.relative_to(PACKAGE).parts[:-1]
     modules = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if not isinstance(node, ast.ImportFrom) or not node.level:
+        if isinstance(node, ast.Import):  # `import companion` is the facade, ""
+            names = (alias.name.split(".") for alias in node.names)
+            modules.update(".".join(rest) for [top, *rest] in names if top == NAME)
+        if not isinstance(node, ast.ImportFrom):
             continue
-        base = [*parts[: len(parts) - node.level + 1]]
-        base += node.module.split(".") if node.module else []
+        base = node.module.split(".") if node.module else []
+        if node.level:
+            base = [*parts[: len(parts) - node.level + 1], *base]
+        elif base[0] == NAME:
+            del base[0]
+        else:
+            continue
         for alias in node.names:
             whole = ".".join([*base, alias.name])
             modules.add(whole if whole in MODULES else ".".join(base))
     return modules
+
+
+def test_an_import_counts_in_whatever_form(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "PACKAGE", tmp_path)
+    path = tmp_path / "course" / "some.py"
+    path.parent.mkdir()
+    for line, module in {
+        "from ..model.gpt import GPT": "model.gpt",
+        "from ..model import gpt": "model.gpt",
+        "from companion.model.gpt import GPT": "model.gpt",
+        "from companion.model import gpt": "model.gpt",
+        "from companion import model": "model",
+        "import companion.model.gpt": "model.gpt",
+        "import companion": "",
+        "from companion import GPT": "",
+    }.items():
+        path.write_text(line, "utf-8")
+        assert imports(path) == {module}, line
+    path.write_text("import torch\nfrom torch import nn", "utf-8")
+    assert imports(path) == set()
 
 
 def test_each_room_imports_only_from_those_above_it():

@@ -16,12 +16,12 @@ import pytest
 import rattler
 import yaml
 from benchmarks.tables import GROUPS, PLACES, taken_over, with_tables
+from common import ROOT
 from packaging.requirements import Requirement
 from test_launch import UPDATE
 
 import companion
 
-ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 NEEDED = [Requirement(text) for text in PROJECT["dependencies"]]
 LAB, TEST = (

@@ -3,13 +3,12 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import served
 import yaml
+from common import ROOT
 
-ROOT = Path(__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 INSTALL = (ROOT / "docs" / "install.md").read_text("utf-8")
 

@@ -22,12 +22,15 @@ from ..files import locked, write_atomically
 from .agreement import check_agreement
 from .kept_file import (
     COURSE,
+    HEAD,
+    TOP,
     Sections,
     as_text,
     merged,
     read_sections,
     sections_before,
     statements,
+    unfinished,
     unused,
 )
 
@@ -59,7 +62,7 @@ class ReadersMachine:
 
     It is the reader's, from the file at `path`; the course's stands in for chapters
     that the file doesn't have, and for all of it where the file fails the comparison
-    with the package. `notice` tells which.
+    with the package. `notice` tells which. What stands in isn't written into the file.
     """
 
     def __init__(self, chapter: int, path: Path):
@@ -67,6 +70,7 @@ class ReadersMachine:
         self.path = path
         self.section = ""  # what was kept since the chapter began
         course = sections_before(chapter, read_sections(COURSE))
+        readers: Sections = {}
         try:
             readers = sections_before(chapter, read_sections(path))
             self.sections = course | readers
@@ -76,9 +80,7 @@ class ReadersMachine:
         except (Exception, SystemExit) as error:  # a reader's file may raise anything
             self.sections = course
             module = run(course)
-            reason = str(error)
-            if not isinstance(error, ValueError):
-                reason = f"{type(error).__name__}: {error}"
+            reason = say_why(error, unfinished(course, readers))
             self.notice = f"{path.name}: {reason}. It stays as it is; this chapter goes"
             self.notice += " on with the course's machine"
         sys.modules["my_gpt"] = module
@@ -115,14 +117,15 @@ class ReadersMachine:
         try:
             written = read_sections(self.path)
         except ValueError:  # it's no text, or a heading has no number
-            written = {}
+            written = {TOP: HEAD}
             is_read = False
         section, is_lost = self.put_into(written.get(self.chapter, ""), cell, before)
         if is_lost or not is_read:
             copy = unused(self.path)
             shutil.copyfile(self.path, copy)
             print(f"{self.path.name} has changed here; what it said is in {copy.name}")
-        text = as_text(self.sections | written | {self.chapter: section})
+        # Not the course's sections: what stands in the file counts as the reader's.
+        text = as_text(written | {self.chapter: section})
         write_atomically(self.path, text.encode())
 
     def put_into(self, old: str, cell: str, before: str) -> tuple[str, bool]:
@@ -139,8 +142,8 @@ class ReadersMachine:
 
 
 def my_path() -> Path:
-    """Returns where the reader's file is, or would be: here, or as MY_GPT says."""
-    return Path(os.environ.get("MY_GPT", "my_gpt.py")).absolute()
+    """Returns where the reader's file is, or would be: here, or as MY_GPT_FILE says."""
+    return Path(os.environ.get("MY_GPT_FILE", "my_gpt.py")).absolute()
 
 
 def say_whose(path: Path, course: Sections, readers: Sections) -> str:
@@ -154,6 +157,21 @@ def say_whose(path: Path, course: Sections, readers: Sections) -> str:
         chapters = ", ".join(missing)
         return f"{path.name} has no chapter {chapters}: the course's stands in for it"
     return f"{path.name}: the machine is yours"
+
+
+def say_why(error: BaseException, unfinished: list[int]) -> str:
+    """Says in a line why a file isn't taken: its error, and the likely cause of it.
+
+    `unfinished` are the chapters of which it has less than the course does.
+    """
+    reason = str(error)
+    if not isinstance(error, ValueError):
+        reason = f"{type(error).__name__}: {error}"
+    reason = reason.partition("\n")[0].rstrip(": ")
+    if not unfinished:
+        return reason
+    chapters = ", ".join(f"{chapter:02}" for chapter in unfinished)
+    return f"{reason} (is a cell of chapter {chapters} not kept?)"
 
 
 def run(sections: Sections) -> ModuleType:

@@ -6,6 +6,7 @@ place of those whose names it defines, and what else stands there stays.
 
 import ast
 import itertools
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from torch import nn
 '''
 HEADING = "# ======== chapter "  # and the number
 COURSE = Path(__file__).with_name("my_gpt.txt")  # what the chapters' own cells say
-TOP = 0  # where, among the chapters, what stands above all headings is kept
+TOP = -1  # where, before chapter 00, what stands above all headings is kept
 Sections = dict[int, str]  # by chapter, or at TOP
 
 
@@ -112,6 +113,21 @@ def statements(source: str) -> list[Statement]:
     if rest.strip():
         found.append(Statement(set(), rest))
     return found
+
+
+def unfinished(course: Sections, readers: Sections) -> list[int]:
+    """Returns the reader's chapters that lack a name that the course's defines."""
+    lacking = []
+    for chapter in sorted(course.keys() & readers.keys() - {TOP}):
+        with suppress(SyntaxError, ValueError):  # of no Python nothing is known
+            if names_in(course[chapter]) - names_in(readers[chapter]):
+                lacking.append(chapter)
+    return lacking
+
+
+def names_in(section: str) -> set[str]:
+    """Returns all names that a section defines. Raises as `statements` does."""
+    return set().union(*(statement.names for statement in statements(section)))
 
 
 def names_defined(node: ast.stmt) -> set[str]:

@@ -259,7 +259,7 @@ class LiveCurve:
     def report(self) -> str:
         """Returns step, loss, speed and time left in one line.
 
-        Both are reckoned from the last 100 steps, and begin with the second.
+        Speed and time are reckoned from the last 100 steps, and begin with the second.
         """
         n_done = self.first_step + len(self.losses)
         parts = [f"step {n_done} of {self.n_steps}", f"loss {self.losses[-1]:.2f}"]

@@ -34,7 +34,7 @@ def check_parts(weights: dict[str, Tensor], config: GPTConfig) -> None:
 
 
 def gpt_of(config: GPTConfig, weights: dict[str, Tensor]) -> GPT:
-    """Returns a GPT with these weights, to be used.
+    """Returns a GPT with copies of these weights, which can also be trained.
 
     PyTorch's own random numbers go on as if nothing had been loaded.
     """

@@ -230,7 +230,7 @@ def generate(
     use_cache: keys and values are kept; without, each token is a pass over the text.
     cache: one that is kept beyond. The prompt goes on from what it holds, and it says
     how far the model sees. It doesn't hold the last token that was written, with which
-    the next prompt begins. Otherwise that is the last context_length tokens, which are
+    the next prompt begins. Without one it sees the last context_length tokens, all
     computed anew for each token past them.
     end: a stream that has drawn it repeats it; when all have, generation stops.
 

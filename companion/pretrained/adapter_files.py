@@ -44,6 +44,7 @@ WITHOUT_EFFECT = (
     "n_kv_heads",
     "zero_init",
 )
+EPSILONS = "norms.eps"  # among the settings: those of a model's norms, sorted
 
 
 def base_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -116,6 +117,10 @@ def model_settings(model: nn.Module) -> dict[str, Any]:
         is_own = not name.startswith("_") and name != "training"
         if is_own and isinstance(x, Real):
             settings[f"positions.{name}"] = x
+
+    # Nor does a configuration say the epsilons of the norms.
+    found = {getattr(part, "eps", None) for part in model.modules()}
+    settings[EPSILONS] = sorted(x for x in found if isinstance(x, Real))
     return settings
 
 
@@ -253,9 +258,11 @@ def check_made_for(path: Path | str, about: dict[str, Any], model: nn.Module) ->
 def settings_difference(saved: dict[str, Any], here: dict[str, Any]) -> str | None:
     """Returns which setting of a file's model isn't this model's, the config's first.
 
-    None where all are.
+    None where all are. Files that are older don't say the epsilons.
     """
     names = saved.keys() | here.keys()
+    if EPSILONS not in saved:
+        names.remove(EPSILONS)
     for name in sorted(names, key=lambda name: ("." in name, name)):
         there = saved.get(name, "missing")
         value = here.get(name, "missing")

@@ -130,7 +130,7 @@ class Anatomy:
         tie = "also the output matrix" if self.is_tied else "and an output matrix"
         found = [Part(f"embedding of {self.d_vocab:,} tokens, {tie}", "04")]
         if family.scales_embeddings:
-            found.append(Part("embeddings times √d_model", "08"))
+            found.append(Part("embeddings times √d_model", "08", False))
         found.append(Part(f"rotary positions, base {self.rotary_base:,.0f}", "03"))
 
         is_held = family.norms != BOTH
@@ -166,7 +166,8 @@ class Anatomy:
             text += f" {self.n_experts_per_token} for each token"
             found.append(Part(text, "17", False))
         if not self.n_experts or self.dense_layers:
-            found.append(Part(f"{family.feed_forward} feed-forward of {width}", "12"))
+            text = f"{family.feed_forward} feed-forward of {width}"
+            found.append(Part(text, "12", family.feed_forward == "SwiGLU"))
         if self.mlp_bias:
             found.append(Part("biases in the feed-forward", "04"))
         return found
@@ -178,38 +179,38 @@ class Anatomy:
         return [*parts, *self.unsupported, *unknown]
 
 
-def describe(found: Anatomy) -> str:
+def describe(anatomy: Anatomy) -> str:
     """Writes what a model is made of, one thing a line. Returns the text."""
     lines = [
-        f"{found.family}: {found.n_layers} blocks, d_model {found.d_model:,},"
-        f" context {found.context_length:,}"
+        f"{anatomy.family}: {anatomy.n_layers} blocks, d_model {anatomy.d_model:,},"
+        f" context {anatomy.context_length:,}"
     ]
-    for part in found.parts():
+    for part in anatomy.parts():
         where = "not in this course"
         if part.chapter is not None:
             where = f"chapter {part.chapter}"
         lines.append(f"  {part.what:<66} {where}")
 
-    n_all = found.n_parameters()
-    n_active = found.n_parameters(active=True)
+    n_all = anatomy.n_parameters()
+    n_active = anatomy.n_parameters(active=True)
     size = f"{n_all:,} parameters"
     if n_active != n_all:
         size += f", {n_active:,} at work on a token"
     lines.append(size)
-    context = found.context_length
+    context = anatomy.context_length
     for n_positions in (1, context):
-        kept = found.cache_bytes(n_positions)
-        work = found.operations(n_positions)
+        kept = anatomy.cache_bytes(n_positions)
+        work = anatomy.operations(n_positions)
         lines.append(
             f"at position {n_positions:,}: {kept:,} bytes of cache in 16 bits,"
             f" {work:,} operations for the token"
         )
 
-    for thing in found.unsupported:
+    for thing in anatomy.unsupported:
         lines.append(f"not in this course: {thing}")
-    for key in found.unknown:
+    for key in anatomy.unknown:
         lines.append(f"not known here, and might change the numbers: {key}")
     lines.append(
-        "load_family can't load it" if found.lacking() else "load_family can load it"
+        "load_family can't load it" if anatomy.lacking() else "load_family can load it"
     )
     return "\n".join(lines)

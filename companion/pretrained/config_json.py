@@ -137,7 +137,7 @@ def rotary_of(config: dict[str, Any]) -> tuple[float, list[str]]:
 
     A file of transformers 5 has `rope_parameters`, for all layers or for each kind; one
     of before has `rope_theta` and `rope_scaling`. Raises ValueError for a base that is
-    no number above 1, and for parameters of another form.
+    no number of 1 or more, and for parameters of another form.
     """
     family = FAMILIES[config["model_type"]]
     parameters = config.get("rope_parameters") or {}
@@ -167,8 +167,8 @@ def rotary_of(config: dict[str, Any]) -> tuple[float, list[str]]:
     if local is not None and not kinds:
         bases.append(("rope_local_base_freq", local))
     for key, base in bases:
-        if not is_number(base) or base <= 1:
-            raise ValueError(f"{key} is {shown(base)}; it must be above 1")
+        if not is_number(base) or base < 1:
+            raise ValueError(f"{key} is {shown(base)}; it must be 1 or more")
     values = [base for _, base in bases]
     if any(base != values[0] for base in values):
         both = " and ".join(f"{base:,.0f}" for base in values)

@@ -95,14 +95,16 @@ def load_family(folder: Path | str) -> tuple[GPT, Tokenizer | None]:
     another shape.
     """
     folder = Path(folder)
-    found = read_anatomy(read_config(folder))
-    lacking = found.lacking()
+    anatomy = read_anatomy(read_config(folder))
+    lacking = anatomy.lacking()
     if lacking:
-        raise ValueError(f"{found.family} can't be loaded: it has {'; '.join(lacking)}")
+        raise ValueError(
+            f"{anatomy.family} can't be loaded: it has {'; '.join(lacking)}"
+        )
 
     # The tensors, by our names; gains of queries and keys come after.
-    config = family_config(found)
-    weights = family_weights(read_tensors(folder), found)
+    config = family_config(anatomy)
+    weights = family_weights(read_tensors(folder), anatomy)
     gains = {name: weights.pop(name) for name in [*weights] if name.endswith(GAINS)}
     expected = empty(config).state_dict()
     add_zero_biases(weights, expected)
@@ -110,32 +112,32 @@ def load_family(folder: Path | str) -> tuple[GPT, Tokenizer | None]:
     model = build(config, weights)
 
     # What there is no switch for.
-    family = FAMILIES[found.family]
+    family = FAMILIES[anatomy.family]
     if family.qk_norm is not None:
-        scale_heads(model, gains, found)
+        scale_heads(model, gains, anatomy)
     if family.norms == AFTER:
         move_norms_behind(model)
     for part in model.modules():
         if isinstance(part, RMSNorm):
-            part.eps = found.norm_epsilon
+            part.eps = anatomy.norm_epsilon
     return model, read_tokenizer(folder)
 
 
-def scale_heads(model: GPT, gains: dict[str, Tensor], found: Anatomy) -> None:
+def scale_heads(model: GPT, gains: dict[str, Tensor], anatomy: Anatomy) -> None:
     """Scales all queries and keys to a mean square of 1, by the gains of their names.
 
     Raises ValueError for a gain that doesn't fit.
     """
-    all_heads = FAMILIES[found.family].qk_norm == ALL_HEADS
+    all_heads = FAMILIES[anatomy.family].qk_norm == ALL_HEADS
     for gain_name, gain in gains.items():
         name = gain_name.removesuffix(".gain")
         projection: Any = model.get_submodule(name)
-        n_scaled = projection.out_features if all_heads else found.d_head
+        n_scaled = projection.out_features if all_heads else anatomy.d_head
         if gain.shape != (n_scaled,):
             raise ValueError(
                 f"{gain_name} is {shown(gain)}; it must have {n_scaled} numbers"
             )
-        replace_layer(model, name, ScaledHeads(projection, gain, found.norm_epsilon))
+        replace_layer(model, name, ScaledHeads(projection, gain, anatomy.norm_epsilon))
 
 
 def move_norms_behind(model: GPT) -> None:
@@ -151,38 +153,38 @@ def move_norms_behind(model: GPT) -> None:
         block.feed_forward_norm = nn.Identity()
 
 
-def family_config(found: Anatomy) -> GPTConfig:
+def family_config(anatomy: Anatomy) -> GPTConfig:
     """Returns the configuration of the GPT that such a model's weights go into."""
     return GPTConfig(
-        d_vocab=found.d_vocab,
-        context_length=found.context_length,
-        d_model=found.d_model,
-        n_heads=found.n_heads,
-        n_layers=found.n_layers,
-        n_kv_heads=found.n_kv_heads,
-        d_hidden=found.d_hidden,
+        d_vocab=anatomy.d_vocab,
+        context_length=anatomy.context_length,
+        d_model=anatomy.d_model,
+        n_heads=anatomy.n_heads,
+        n_layers=anatomy.n_layers,
+        n_kv_heads=anatomy.n_kv_heads,
+        d_hidden=anatomy.d_hidden,
         positions="rotary",
-        rotary_base=found.rotary_base,
+        rotary_base=anatomy.rotary_base,
         norm="rms",
         feed_forward="gated",
         activation="silu",
-        bias=found.attention_bias or found.mlp_bias,
-        tie_embeddings=found.is_tied,
+        bias=anatomy.attention_bias or anatomy.mlp_bias,
+        tie_embeddings=anatomy.is_tied,
     )
 
 
-def names_of(found: Anatomy) -> dict[str, str]:
+def names_of(anatomy: Anatomy) -> dict[str, str]:
     """Returns the names of all tensors that such a model's files have, and ours."""
-    family = FAMILIES[found.family]
+    family = FAMILIES[anatomy.family]
     names = dict(NAMES)
     names |= NORM_AFTER_NAMES if family.norms == AFTER else NORM_NAMES
     if family.qk_norm is not None:
         names |= GAIN_NAMES
-    if not found.is_tied:
+    if not anatomy.is_tied:
         names |= OUTPUT_NAME
     for name, ours in NAMES.items():
-        in_attention = found.attention_bias and ".self_attn." in name
-        in_feed_forward = found.mlp_bias and ".mlp." in name
+        in_attention = anatomy.attention_bias and ".self_attn." in name
+        in_feed_forward = anatomy.mlp_bias and ".mlp." in name
         if in_attention or in_feed_forward:
             names[as_bias(name)] = as_bias(ours)
     return names
@@ -193,7 +195,7 @@ def as_bias(name: str) -> str:
     return name.removesuffix("weight") + "bias"
 
 
-def family_weights(tensors: dict[str, Tensor], found: Anatomy) -> dict[str, Tensor]:
+def family_weights(tensors: dict[str, Tensor], anatomy: Anatomy) -> dict[str, Tensor]:
     """Returns the tensors of a family's files by our names.
 
     Tables of angles, which old files have, are left out, and so is a tied model's
@@ -202,13 +204,13 @@ def family_weights(tensors: dict[str, Tensor], found: Anatomy) -> dict[str, Tens
     """
     weights = {name: x for name, x in tensors.items() if not name.endswith(ANGLES)}
     embedding = weights.get("model.embed_tokens.weight")
-    if found.is_tied and embedding is not None:
+    if anatomy.is_tied and embedding is not None:
         output = weights.pop("lm_head.weight", embedding)
         if not torch.equal(output, embedding):
             raise ValueError(
                 "lm_head.weight is not the embedding; tie_word_embeddings says it is"
             )
-    return rename(weights, names_of(found), found.n_layers)
+    return rename(weights, names_of(anatomy), anatomy.n_layers)
 
 
 def add_zero_biases(weights: dict[str, Tensor], expected: dict[str, Tensor]) -> None:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ..artifacts import GPT2, find
+from ..inputs import shown
 from ..model.gpt import GPT, GPTConfig
 from ..text.tokenizers import gpt2_tokenizer
 from .weights import build, rename
@@ -52,7 +53,7 @@ def gpt2_weights(tensors: dict[str, Tensor], n_blocks: int) -> dict[str, Tensor]
         if name.startswith("blocks"):
             x = x.t()  # which leaves vectors, of norms and biases, as they are
         if ".all." in name:
-            queries, keys, values = x.chunk(3)
+            queries, keys, values = x.tensor_split(3)  # three of whatever size
             weights[name.replace("all", "to_queries")] = queries
             weights[name.replace("all", "to_keys")] = keys
             weights[name.replace("all", "to_values")] = values
@@ -106,6 +107,9 @@ def load_gpt2(
     numbers = {name.split(".")[1] for name in tensors if name.startswith("h.")}
     n_blocks = max(1, len(numbers))
     weights = gpt2_weights(tensors, n_blocks)
+    for name in ("wte.weight", "wpe.weight"):  # which say the sizes
+        if tensors[name].dim() != 2:
+            raise RuntimeError(f"{name} is {shown(tensors[name])}; it must be a matrix")
     embedding = weights["embedding.weight"]
     d_vocab, d_model = embedding.shape
     if n_heads is None:

@@ -35,6 +35,7 @@ FIXED_TOKENIZER_KEYS = {
 # all of it or nothing.
 PIECE_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+"
 PIECE_PATTERN += rf"|\s++(?=\p{{N}})|{WHITE_SPACE}(?!\S)|\s+"
+UNKNOWN = "\ufffd"  # what a byte that no token stands for is read as
 
 
 def special_tokens(header: dict) -> dict[str, int]:
@@ -109,8 +110,9 @@ class PublishedTokenizer:
     `encode` never makes a special token of a text, whatever it says; `chat` does. An
     answer is over with any of them: `ends` has their numbers, and `end` is the one that
     the model has learned to end with.
-    Raises ValueError by its key for what the header lacks, and for another way to cut
-    text than SmolLM2's. Sennrich et al. 2016, on bytes.
+    Raises ValueError by its key for what the header lacks, for a vocabulary without the
+    bytes of U+FFFD, and for another way to cut text than SmolLM2's. Sennrich et al.
+    2016, on bytes.
     """
 
     def __init__(self, header: dict):
@@ -130,6 +132,11 @@ class PublishedTokenizer:
         # A token's number is the rank of its merge. tiktoken needs all 256 bytes: those
         # that the vocabulary lacks are numbered after it, and `encode` replaces them.
         ranks = {piece: i for i, piece in enumerate(self.pieces) if piece}
+        if any(bytes([i]) not in ranks for i in UNKNOWN.encode()):
+            raise ValueError(
+                "tokenizer.ggml.tokens lacks a byte of U+FFFD, as which others that it"
+                " lacks would be read"
+            )
         next_rank = self.d_vocab
         for i in range(256):
             byte = bytes([i])
@@ -143,7 +150,7 @@ class PublishedTokenizer:
 
         Of a special token's name they are those of its characters.
         """
-        unknown = self.encoding.encode_ordinary("\ufffd")
+        unknown = self.encoding.encode_ordinary(UNKNOWN)
         ids = []
         for i in self.encoding.encode_ordinary(text):
             if i < self.d_vocab:

@@ -187,7 +187,7 @@ class PackedLinear(nn.Module):
     for an x that needs a gradient, and where PyTorch has no such kernel.
     """
 
-    trainable = False  # so training and saving are refused
+    trainable = False  # so training is refused, and `save_checkpoint`
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, n_bits: int = 4):
         super().__init__()
@@ -264,10 +264,12 @@ def kernel_is_here() -> bool:
 def pack_weights(model: Network) -> Network:
     """Packs weights into 4 bits, the output matrix into 8. Returns the model itself.
 
-    A layer whose inputs don't come in blocks of 32 stays as it is. Where the kernel is
-    missing or slow, and where the weights aren't on the CPU, all do, and a warning says
-    so. A packed model can't be trained: none of its parameters has a gradient. Raises
-    ValueError for a model that `prepack` has laid out already. Chapter 12.
+    Attention and gated layers are joined first (`joined`): their parts then have other
+    names. A layer whose inputs don't come in blocks of 32 stays as it is. Where the
+    kernel is missing or slow, and where the weights aren't on the CPU, all do, and a
+    warning says so. A packed model can't be trained: none of its parameters has a
+    gradient. Raises ValueError for a model that `prepack` has laid out already.
+    Chapter 12.
     """
     if any(isinstance(part, PrepackedLinear) for part in model.modules()):
         raise ValueError("the model is prepacked: pack its weights in place of that")

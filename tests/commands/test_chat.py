@@ -33,10 +33,10 @@ from companion.tensor_files import pack_tensors
 
 
 @pytest.fixture
-def read(loaded):
+def read(smollm2_loaded):
     """All tokens that the model reads, in order."""
     tokens = []
-    note = loaded[0].register_forward_pre_hook(
+    note = smollm2_loaded[0].register_forward_pre_hook(
         lambda _, x: tokens.extend(*x[0].tolist())
     )
     yield tokens
@@ -57,8 +57,10 @@ def closed(tokenizer, said: list) -> list[int]:
     return tokenizer.chat(said)[: -len(tokenizer.chat([]))]
 
 
-def test_each_token_of_a_talk_is_read_once_and_answered_as_if_anew(loaded, read):
-    model, tokenizer = loaded
+def test_each_token_of_a_talk_is_read_once_and_answered_as_if_anew(
+    smollm2_loaded, read
+):
+    model, tokenizer = smollm2_loaded
     talk = Talk(model, tokenizer)
     said = [("system", SYSTEM)]
     for text, word in (
@@ -75,8 +77,8 @@ def test_each_token_of_a_talk_is_read_once_and_answered_as_if_anew(loaded, read)
     assert tokenizer.decode(new) == answer and new[-1] == tokenizer.end
 
 
-def test_who_stops_listening_leaves_a_whole_talk(loaded, read):
-    talk = Talk(*loaded)
+def test_who_stops_listening_leaves_a_whole_talk(smollm2_loaded, read):
+    talk = Talk(*smollm2_loaded)
     tokenizer = talk.tokenizer
     listening = talk.answer("Count from one to fifty.")
     begun = "".join(next(listening) for _ in range(3))
@@ -85,25 +87,25 @@ def test_who_stops_listening_leaves_a_whole_talk(loaded, read):
     assert read + unread(talk) == closed(tokenizer, [("system", SYSTEM), *said])
 
 
-def test_a_talk_begins_anew(loaded):
-    talk = Talk(*loaded)
+def test_a_talk_begins_anew(smollm2_loaded):
+    talk = Talk(*smollm2_loaded)
     first = heard(talk, "Who are you?", 8)
     heard(talk, "Are you sure?", 4)
     talk.reset()
     assert heard(talk, "Who are you?", 8) == first
 
 
-def test_a_talk_longer_than_its_window_goes_on(loaded):
-    talk = Talk(*loaded, window=32)
+def test_a_talk_longer_than_its_window_goes_on(smollm2_loaded):
+    talk = Talk(*smollm2_loaded, window=32)
     for _ in range(3):
         words = heard(talk, "Tell me about the sea.", 12)
     assert len(talk.cache) > 32 and words
     assert talk.cache.layers[0][0].shape[-2] == 36
 
 
-def test_at_a_temperature_the_seed_decides(loaded):
+def test_at_a_temperature_the_seed_decides(smollm2_loaded):
     texts = [
-        heard(Talk(*loaded, sampler(1.5, seed)), "Tell me a story.", 8)
+        heard(Talk(*smollm2_loaded, sampler(1.5, seed)), "Tell me a story.", 8)
         for seed in (0, 0, 1)
     ]
     assert texts[0] == texts[1] != texts[2]
@@ -114,8 +116,10 @@ BAD += ["--window 0", "--window 16", "--window 10000000000"]
 
 
 @pytest.mark.parametrize("options", BAD)
-def test_bad_options_end_the_command_with_one_line(options, loaded, monkeypatch):
-    monkeypatch.setattr(chat, "load_smollm2", lambda **_: loaded)
+def test_bad_options_end_the_command_with_one_line(
+    options, smollm2_loaded, monkeypatch
+):
+    monkeypatch.setattr(chat, "load_smollm2", lambda **_: smollm2_loaded)
     monkeypatch.setattr(chat, "pack_weights", lambda model: model)
     with pytest.raises(SystemExit, match=r"^error: \w+ is .*; it must be"):
         chat.main(options.split())

@@ -14,8 +14,8 @@ import pytest
 import torch
 from common import shaken
 from ctrl_c import press_twice, step_in, stopping
+from limits import POSIX, files_of_at_most
 from published import byte_tokenizer
-from test_files import POSIX, files_of_at_most
 
 from companion import GPT, GPTConfig
 from companion.commands import chat, tune

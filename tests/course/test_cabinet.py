@@ -11,14 +11,13 @@ import sys
 import time
 from dataclasses import astuple
 from functools import cache
-from pathlib import Path
 
 import nbformat
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from common import rounding
+from common import ROOT, rounding
 from torch import nn
 from torch.testing import assert_close
 
@@ -34,8 +33,6 @@ from companion.course.checks.judge import (
     judge,
     right_machines,
 )
-
-ROOT = Path(__file__).parents[2]
 
 
 def load_hidden():

@@ -67,7 +67,7 @@ def test_each_mistake_earns_its_own_words(check):
     if check is checks.cabinet:
         return  # it has no mistakes: it tells what the tests say
     others = {}
-    for words, mistake in check.known().mistakes.items():
+    for words, mistake in check.exercise().mistakes.items():
         if not isinstance(mistake, Raises):
             said = said_of(check, mistake) or "passes"
             if not said.endswith(f": {words}"):
@@ -726,7 +726,7 @@ def test_a_model_is_moved_only_beside_its_optimizer(capsys):
 
 def test_a_check_leaves_the_reader_s_seed():
     before = torch.get_rng_state()
-    checks.sinks.known.cache_clear()
+    checks.sinks.exercise.cache_clear()
     said_of(checks.sinks, lambda attend: 1)
     assert torch.equal(torch.get_rng_state(), before)
 

@@ -24,8 +24,8 @@ import torch
 from common import rounding, seeded, shaken
 from fuzzing.interruptions import count_python_steps, interrupt_twice
 from IPython.core.formatters import DisplayFormatter
+from limits import POSIX, files_of_at_most
 from safetensors.torch import save_file, save_model
-from test_files import POSIX, files_of_at_most
 
 import companion as c
 from companion import explore

@@ -9,18 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from course_gpt import course_text
 from IPython.core.interactiveshell import InteractiveShell
-from machine import course_text
 
 from companion.course import agreement, kept, kept_file
 
 COURSE = kept_file.read_sections(kept_file.COURSE)
-CHAPTERS = [n for n in COURSE if n]
+CHAPTERS = [n for n in COURSE if n != kept_file.TOP]
 
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    monkeypatch.setenv("MY_GPT", str(tmp_path / "my_gpt.py"))
+    monkeypatch.setenv("MY_GPT_FILE", str(tmp_path / "my_gpt.py"))
     monkeypatch.delitem(sys.modules, "my_gpt", raising=False)
     yield tmp_path / "my_gpt.py"
     sys.modules.pop("my_gpt", None)
@@ -115,6 +115,16 @@ def test_it_says_whose_the_machine_is(path):
     assert "has no chapter 05" in kept.ReadersMachine(6, path).notice
 
 
+def test_what_the_course_lends_doesn_t_become_the_reader_s(path):
+    visit(9, path)
+    assert [*kept_file.read_sections(path)] == [kept_file.TOP, 9]
+    notice = kept.ReadersMachine(10, path).notice
+    assert notice.startswith("my_gpt.py has no chapter 04, 05, 07: the course's stands")
+    for chapter in (4, 5, 7):  # word for word the course's, and yet the reader's
+        visit(chapter, path)
+    assert kept.ReadersMachine(10, path).notice == "my_gpt.py: the machine is yours"
+
+
 def test_two_processes_at_once_lose_nothing(path):
     """Each kernel keeps its chapter's cells, statement by statement."""
     program = textwrap.dedent(
@@ -136,7 +146,7 @@ def test_two_processes_at_once_lose_nothing(path):
     with ThreadPoolExecutor() as pool:
         for done in pool.map(process, CHAPTERS[:2]):
             assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    two = {n: COURSE[n] for n in (0, *CHAPTERS[:2])}
+    two = {n: COURSE[n] for n in (kept_file.TOP, *CHAPTERS[:2])}
     assert kept_file.read_sections(path) == two and files(path) == ["my_gpt.py"]
 
 
@@ -277,6 +287,36 @@ def test_a_broken_file_is_named_left_alone_and_stood_in_for(right, path, capsys)
     told = [file.read_text("utf-8") for file in path.parent.iterdir()]
     assert any(wrong in text for text in told)
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("n_kept", [1, 2, 3])
+def test_of_an_unfinished_chapter_it_says_so_in_a_line(n_kept, path):
+    for chapter in (4, 5):
+        visit(chapter, path)
+    machine = kept.ReadersMachine(7, path)
+    for cell in cells(7)[:n_kept]:
+        machine.keep(cell)
+    notice = kept.ReadersMachine(9, path).notice
+    assert "Error: " in notice and "(is a cell of chapter 07 not kept?)" in notice
+
+
+def test_an_error_of_many_lines_is_told_by_its_first(path):
+    """PyTorch names each weight whose shape is another."""
+    visit(4, path)
+    machine = kept.ReadersMachine(5, path)
+    machine.keep("class MyGPT(MyGPT):\n    pass")
+    notice = kept.ReadersMachine(7, path).notice
+    assert "loading state_dict for MyGPT (is a cell of chapter 05" in notice
+    assert "\n" not in notice
+
+
+def test_chapter_00_is_one_like_any_other(path):
+    machine = kept.ReadersMachine(0, path)
+    assert machine.notice == ""
+    assert machine.keep("mine = 1")["mine"] == 1
+    assert kept_file.HEADING + "00" in path.read_text("utf-8")
+    assert visit(4, path).notice == ""
+    assert kept_file.read_sections(path)[0] == "mine = 1"
 
 
 def test_bytes_that_are_no_text_are_copied(path, capsys):

@@ -18,9 +18,9 @@ import pytest
 import torch
 from common import seeded
 from ctrl_c import count_steps, press, press_twice, step_in, stopping
+from limits import POSIX, files_of_at_most, handler
 from processes import together, torchrun
 from safetensors.torch import load_file
-from test_files import POSIX, files_of_at_most, handler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from companion import RECIPES, AdamW, Recipe, muon, train_recipe

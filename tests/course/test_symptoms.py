@@ -1,17 +1,14 @@
 """Four rows of docs/symptoms.md: the cause brings the symptom, and its test decides."""
 
 import copy
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from common import random
+from common import ROOT, random
 from torch import Tensor, nn
 
 import companion
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("n, at", [(1000, 999), (1000, 700), (1600, 1100)])

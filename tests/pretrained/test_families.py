@@ -2,12 +2,11 @@
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
 import transformers
-from common import random_tokens, rounding, shaken
+from common import ROOT, random_tokens, rounding, shaken
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -21,7 +20,6 @@ from companion.pretrained.model_types import FAMILIES
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
-ROOT = Path(__file__).parents[2]
 D_VOCAB = 96
 SIZES = {
     "vocab_size": D_VOCAB,
@@ -171,6 +169,14 @@ def test_a_model_that_gpt_cannot_hold_is_refused_by_what_it_lacks(name, tmp_path
     assert "can't load" in describe(read_anatomy(read_config(tmp_path)))
 
 
+def test_what_a_loaded_model_would_not_compute_is_not_held(tmp_path):
+    """A GPT of a family has a SwiGLU, and takes its embeddings as they are."""
+    save(tmp_path, *REFUSED["gemma"][:2])
+    lacking = read_anatomy(read_config(tmp_path)).lacking()
+    for what in ("embeddings times √d_model", "GEGLU feed-forward"):
+        assert any(words.startswith(what) for words in lacking)
+
+
 @torch.inference_mode()
 def test_a_cache_counts_what_transformers_keeps(tmp_path):
     """Full layers keep all, windows what they can see; there it keeps one less.
@@ -293,6 +299,15 @@ def test_a_configuration_that_says_something_else_is_refused_by_its_key(
 ):
     rewrite(llama, **changes)
     with pytest.raises(ValueError, match=said):
+        load_family(llama)
+
+
+def test_the_base_of_a_rotation_may_be_what_a_gpt_takes(llama):
+    rewrite(llama, rope_parameters={"rope_theta": 1})
+    model, _ = load_family(llama)
+    assert model.config.rotary_base == 1
+    rewrite(llama, rope_parameters={"rope_theta": 0.99})
+    with pytest.raises(ValueError, match="rope_theta is 0.99; it must be 1 or more"):
         load_family(llama)
 
 

@@ -83,6 +83,21 @@ def test_names_may_begin_with_transformer(tmp_path):
             "size mismatch for .*to_hidden.weight",
         ),
         (
+            lambda x: x.update({"wte.weight": torch.ones(768)}),
+            RuntimeError,
+            r"wte.weight is torch.float32 of shape \(768,\); it must be a matrix",
+        ),
+        (
+            lambda x: x.update({"wpe.weight": torch.tensor(1.0)}),
+            RuntimeError,
+            r"wpe.weight is torch.float32 of shape \(\); it must be a matrix",
+        ),
+        (
+            lambda x: x.update({"h.0.attn.c_attn.bias": torch.ones(4)}),
+            RuntimeError,
+            "size mismatch for .*to_queries.bias",
+        ),
+        (
             lambda x: x.update({"h.2.ln_1.weight": torch.ones(768)}),
             ValueError,
             "the file has no tensor h.1.",

@@ -16,6 +16,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from companion import GPT, GPTConfig, next_token_loss, save_checkpoint
+from companion.model.blocks import RMSNorm
 from companion.pretrained import adapter_files, lora
 from companion.pretrained.adapter_files import fingerprint, load_adapter, save_adapter
 from companion.pretrained.lora import LoRALinear, add_adapters, merge_adapters
@@ -316,6 +317,21 @@ def test_what_was_changed_after_the_making_and_an_encoder_are_refused(path):
     encoder = shaken(GPT(CONFIG, causal=False), 0.2)
     with pytest.raises(ValueError, match="causal is True there and False here"):
         load_adapter(path, encoder)
+
+
+def test_norms_with_another_epsilon_are_refused_where_the_file_says_theirs(path):
+    save_adapter(path, learned(add_adapters(base())))
+    other = base()
+    for part in other.modules():
+        if isinstance(part, RMSNorm):
+            part.eps = 0.5
+    with pytest.raises(ValueError, match=r"norms.eps is \[1e-05\] there and \[0.5\]"):
+        load_adapter(path, other)
+
+    tensors, about = unpack_tensors(path.read_bytes())
+    del about["settings"][adapter_files.EPSILONS]  # as files said nothing of them
+    path.write_bytes(pack_tensors(tensors, about))
+    assert lora.adapters(load_adapter(path, other))
 
 
 def test_what_changes_no_answer_is_the_same_model(path):

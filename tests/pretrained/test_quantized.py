@@ -315,9 +315,9 @@ def test_a_laid_out_model_is_not_saved_in_part():
 
 @pytest.mark.usefixtures("processor")
 @torch.no_grad()
-def test_the_published_model_packed_loses_nothing(loaded):
+def test_the_published_model_packed_loses_nothing(smollm2_loaded):
     """256 tokens of Shakespeare, and the same through a cache."""
-    model, tokenizer = loaded
+    model, tokenizer = smollm2_loaded
     text = companion.tiny_shakespeare()[:2000]
     tokens = torch.tensor(tokenizer.encode(text))[None, :257]
     packed = pack(copy.deepcopy(model))
@@ -435,11 +435,11 @@ def test_what_is_of_another_kind_is_not_joined():
 
 
 @pytest.mark.usefixtures("processor")
-def test_packed_block_by_block_the_published_model_is_the_same(loaded):
+def test_packed_block_by_block_the_published_model_is_the_same(smollm2_loaded):
     """Each number and scale, so that every answer is."""
     if not quantized.kernel_is_here():
         pytest.skip("nothing is packed here")
-    expected = pack(copy.deepcopy(loaded[0]))
+    expected = pack(copy.deepcopy(smollm2_loaded[0]))
     model, _ = load_smollm2(packed=True)
     tensors = dict([*model.named_parameters(), *model.named_buffers()])
     others = dict([*expected.named_parameters(), *expected.named_buffers()])

@@ -25,11 +25,13 @@ from companion.text.tokenizers import printable_bytes
 
 
 @torch.inference_mode()
-def test_logits_are_transformers_and_a_cache_changes_nothing(loaded, file):
-    model, tokenizer = loaded
+def test_logits_are_transformers_and_a_cache_changes_nothing(
+    smollm2_loaded, smollm2_file
+):
+    model, tokenizer = smollm2_loaded
     text = companion.tiny_shakespeare()[:400]
     tokens = torch.tensor(tokenizer.encode(text))[None, :64]
-    expected = llama(*file)(tokens).logits
+    expected = llama(*smollm2_file)(tokens).logits
     close = rounding(1536, expected)  # hidden features, the longest sum
     torch.testing.assert_close(model(tokens), expected, **close)
     cache = model.new_cache(64)
@@ -37,8 +39,8 @@ def test_logits_are_transformers_and_a_cache_changes_nothing(loaded, file):
     torch.testing.assert_close(torch.cat(parts, 1), expected, **close)
 
 
-def test_the_model_is_whole_tied_and_not_for_training(loaded):
-    model, _ = loaded
+def test_the_model_is_whole_tied_and_not_for_training(smollm2_loaded):
+    model, _ = smollm2_loaded
     assert model.unembedding.weight is model.embedding.weight and not model.training
     for name, x in model.named_parameters():
         assert x.is_contiguous() and not x.requires_grad and x.device.type == "cpu", (
@@ -46,8 +48,8 @@ def test_the_model_is_whole_tied_and_not_for_training(loaded):
         )
 
 
-def test_it_knows_the_capital_of_france_and_answers_in_chat_form(loaded):
-    model, tokenizer = loaded
+def test_it_knows_the_capital_of_france_and_answers_in_chat_form(smollm2_loaded):
+    model, tokenizer = smollm2_loaded
     prompt = torch.tensor(tokenizer.encode("The capital of France is"))
     new = [int(x) for x in companion.generate(model, prompt, 2)]
     assert tokenizer.decode(new) == " Paris."
@@ -57,9 +59,9 @@ def test_it_knows_the_capital_of_france_and_answers_in_chat_form(loaded):
 
 
 @pytest.fixture(scope="module")
-def independent(file):
+def independent(smollm2_file):
     """The same vocabulary in Hugging Face's tokenizers."""
-    header, _ = file
+    header, _ = smollm2_file
     tokens = header["tokenizer.ggml.tokens"]
     merges = [tuple(pair.split(" ")) for pair in header["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, merges))
@@ -73,23 +75,25 @@ def independent(file):
     return tokenizer
 
 
-def test_tokens_of_all_of_shakespeare_are_those_of_tokenizers(loaded, independent):
+def test_tokens_of_all_of_shakespeare_are_those_of_tokenizers(
+    smollm2_loaded, independent
+):
     text = companion.tiny_shakespeare()
-    tokens = loaded[1].encode(text)
+    tokens = smollm2_loaded[1].encode(text)
     assert tokens == independent.encode(text).ids
-    assert loaded[1].decode(tokens) == text
+    assert smollm2_loaded[1].decode(tokens) == text
 
 
-def test_tokens_of_digits_and_white_space(loaded, independent):
+def test_tokens_of_digits_and_white_space(smollm2_loaded, independent):
     texts = ["", " ", "\n\n1", "  12  3", "a\n\n b", "it's 3's", "½ ²³ ٣", "日本 語"]
     for text in (*texts, "\t\t1\n"):
-        assert loaded[1].encode(text) == independent.encode(text).ids, text
+        assert smollm2_loaded[1].encode(text) == independent.encode(text).ids, text
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30))
-def test_tokens_of_any_text(loaded, independent, text):
-    tokenizer = loaded[1]
+def test_tokens_of_any_text(smollm2_loaded, independent, text):
+    tokenizer = smollm2_loaded[1]
     tokens = tokenizer.encode(text)
     known = set(tokenizer.pieces)
     if all(bytes([byte]) in known for byte in text.encode()):
@@ -99,8 +103,8 @@ def test_tokens_of_any_text(loaded, independent, text):
     assert not {*tokens} & {*tokenizer.special.values()}
 
 
-def test_a_byte_that_the_vocabulary_lacks_is_no_special_token(loaded):
-    tokenizer = loaded[1]
+def test_a_byte_that_the_vocabulary_lacks_is_no_special_token(smollm2_loaded):
+    tokenizer = smollm2_loaded[1]
     lacking = {i for i in range(256) if bytes([i]) not in {*tokenizer.pieces}}
     assert len(lacking) == 21
     for text in ("\x04", "a\x06b", "\U00050000"):
@@ -110,8 +114,8 @@ def test_a_byte_that_the_vocabulary_lacks_is_no_special_token(loaded):
         assert "\ufffd" in tokenizer.decode(ids)
 
 
-def test_no_text_makes_a_special_token(loaded):
-    tokenizer = loaded[1]
+def test_no_text_makes_a_special_token(smollm2_loaded):
+    tokenizer = smollm2_loaded[1]
     special = set(tokenizer.special.values())
     assert len(special) == 17
     for word in tokenizer.special:
@@ -120,10 +124,10 @@ def test_no_text_makes_a_special_token(loaded):
     assert [i for i in talk if i in special] == [1, 2, 1]
 
 
-def test_the_chat_form_is_the_header_s(loaded, file):
-    template = file[0]["tokenizer.chat_template"]
+def test_the_chat_form_is_the_header_s(smollm2_loaded, smollm2_file):
+    template = smollm2_file[0]["tokenizer.chat_template"]
     system = re.search(r"system\n(.*?)<", template)[1]
-    tokenizer = loaded[1]
+    tokenizer = smollm2_loaded[1]
     talk = tokenizer.chat([("system", system), ("user", "Hi")])
     words = {i: word for word, i in tokenizer.special.items()}
     said = "".join(words[i] if i in words else tokenizer.decode([i]) for i in talk)
@@ -413,6 +417,16 @@ def test_a_small_vocabulary_is_read():
     assert tokenizer.chat([])[0] == 0 and tokenizer.end == 1
 
 
+def test_a_vocabulary_without_the_bytes_of_the_replacement_is_refused():
+    header = WORDS | {
+        "tokenizer.ggml.tokens": ["<|im_start|>", "<|im_end|>", "a", "b", "ab"],
+        "tokenizer.ggml.token_type": [3, 3, 1, 1, 1],
+        "tokenizer.ggml.merges": ["a b"],
+    }
+    with pytest.raises(ValueError, match="tokens lacks a byte of U\\+FFFD"):
+        PublishedTokenizer(header)
+
+
 @pytest.mark.parametrize("missing", sorted(WORDS.keys() - {"tokenizer.chat_template"}))
 def test_a_vocabulary_that_lacks_something_is_refused_by_the_key(missing):
     header = {key: value for key, value in WORDS.items() if key != missing}
@@ -453,9 +467,9 @@ def test_another_form_of_a_talk_is_refused():
         tokenizer.chat([("user", "Hi")])
 
 
-def test_a_million_characters_of_white_space_come_back(loaded):
+def test_a_million_characters_of_white_space_come_back(smollm2_loaded):
     for text in ("a" + " " * 1_000_001 + "b", "a" + "\n" * 1_000_001 + "1"):
-        assert loaded[1].decode(loaded[1].encode(text)) == text
+        assert smollm2_loaded[1].decode(smollm2_loaded[1].encode(text)) == text
 
 
 @settings(deadline=None, max_examples=60)
@@ -466,11 +480,11 @@ def test_a_million_characters_of_white_space_come_back(loaded):
     st.sampled_from(["", "b", "2", "?", "'ll"]),
 )
 def test_long_white_space_is_cut_as_by_tokenizers(
-    loaded, independent, length, more, signs, after
+    smollm2_loaded, independent, length, more, signs, after
 ):
     n = max(length + more, 0)
     text = "a" + (signs * (n // len(signs) + 1))[:n] + after
-    assert loaded[1].encode(text) == independent.encode(text).ids
+    assert smollm2_loaded[1].encode(text) == independent.encode(text).ids
 
 
 def test_a_file_that_is_cut_or_of_another_kind_is_refused(tmp_path):

@@ -279,7 +279,7 @@ def main() -> None:
     generate, autograde, feedback, export = COMMANDS
     teachers = Path("my_gpt.py").absolute()
     teachers.write_text("the teacher's")
-    os.environ["MY_GPT"] = str(teachers)
+    os.environ["MY_GPT_FILE"] = str(teachers)
     write_course(Path(), bank=True)
     app = NbGraderApp()
     app.initialize([])

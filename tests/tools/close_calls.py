@@ -3,7 +3,7 @@
 A plugin of pytest (`-p close_calls`), which a notebook's kernel imports as well. Where
 a difference is within a factor of 3 of what is tolerated, the verdict may be another
 one on another processor. Each such comparison is a line of JSON in the file that the
-environment's CLOSE_CALLS names. With MACHINE, this machine answers as another.
+environment's CLOSE_CALLS names. With PROCESSOR, this machine answers as another.
 """
 
 import functools
@@ -88,8 +88,8 @@ def watched(function):
 
 def watch() -> None:
     """Watch the comparisons of PyTorch and of Python."""
-    if machine := os.environ.get("MACHINE"):
-        become(machine)
+    if processor := os.environ.get("PROCESSOR"):
+        become(processor)
     torch.isclose = watched(torch.isclose)  # what assert_close asks of tensors, too
     torch.allclose = watched(torch.allclose)
     torch.Tensor.isclose = watched(torch.Tensor.isclose)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-MACHINES = {
+PROCESSORS = {
     # As a Mac, or Windows on ARM: no 4-bit kernel, no oneDNN, no products in bfloat16.
     "plain": [
         (torch.backends.cpu, "get_cpu_capability", "DEFAULT"),
@@ -23,7 +23,7 @@ MACHINES = {
 }
 
 
-def become(machine: str, replace: Callable = setattr) -> None:
-    """Answer as this machine; `replace` may be monkeypatch's, which takes it back."""
-    for owner, name, answer in MACHINES[machine]:
+def become(processor: str, replace: Callable = setattr) -> None:
+    """Answer as this processor; `replace` may be monkeypatch's, which takes it back."""
+    for owner, name, answer in PROCESSORS[processor]:
         replace(owner, name, lambda answer=answer: answer)

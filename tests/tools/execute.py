@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nbformat
 from cells import code_cells, read, tags
-from machine import set_apart
+from course_gpt import set_apart
 from nbclient import NotebookClient
 from nbclient.output_widget import OutputWidget
 

@@ -21,7 +21,7 @@ PLACE = re.compile(r"(<!-- mistakes\n(.*?)-->\n).*?(<!-- end -->)", re.S)
 def line(wanted: str) -> str:
     """A line of the guide for `NAME: PIECE; PIECE`, with the whole words."""
     name, _, pieces = wanted.partition(": ")
-    known = getattr(checks, name).known().mistakes
+    known = getattr(checks, name).exercise().mistakes
     chosen = []
     for piece in pieces.split("; "):
         fitting = [words for words in known if piece == words]

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TOOLS = Path(__file__).parent
-# What each stands for, and what its environment says; elsewhere.py has the machines.
+# What each stands for, and what its environment says; elsewhere.py has the processors.
 SETTINGS = {
     "own": ("this processor's own kernels, one thread", {}),
     "default": ("PyTorch's without AVX2", {"ATEN_CPU_CAPABILITY": "default"}),
@@ -28,8 +28,8 @@ SETTINGS = {
     "onednn": ("oneDNN's for SSE4.1", {"ONEDNN_MAX_CPU_ISA": "SSE41"}),
     "mkl": ("MKL's that are alike everywhere", {"MKL_CBWR": "COMPATIBLE"}),
     "threads": ("two threads in one process", {"OMP_NUM_THREADS": "2"}),
-    "plain": ("answers as a Mac: no 4-bit kernel, no oneDNN", {"MACHINE": "plain"}),
-    "gpu": ("answers as with a GPU: what goes there fails", {"MACHINE": "gpu"}),
+    "plain": ("answers as a Mac: no 4-bit kernel, no oneDNN", {"PROCESSOR": "plain"}),
+    "gpu": ("answers as with a GPU: what goes there fails", {"PROCESSOR": "gpu"}),
 }
 WATCH = "import close_calls\nclose_calls.watch()\ndel close_calls\n"
 NBVAL = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout=1800")

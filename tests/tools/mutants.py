@@ -180,7 +180,7 @@ class Small:
 
     @staticmethod
     def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if "file" not in item.fixturenames]
+        items[:] = [item for item in items if "smollm2_file" not in item.fixturenames]
 
 
 def modules(*rooms: str) -> list[str]:

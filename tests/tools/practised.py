@@ -9,7 +9,7 @@ import tempfile
 
 import matplotlib
 from cells import NOTEBOOKS, code
-from machine import set_apart
+from course_gpt import set_apart
 
 CHAPTER = NOTEBOOKS / "15_reward.ipynb"
 IMPORTS = """

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cells import chapters, read, tags
+from course_gpt import set_apart
 from execute import client
-from machine import set_apart
 from nbformat import NotebookNode
 
 from companion.artifacts import ARTIFACTS, CACHE

@@ -12,7 +12,7 @@ import tempfile
 
 import torch
 from cells import NOTEBOOKS, code_cells
-from machine import set_apart
+from course_gpt import set_apart
 from seeds import shifted
 
 from companion.course import ladder

@@ -9,8 +9,8 @@ import math
 import torch
 from torch import Tensor
 
-from companion.model.attention import causal_mask
-from companion.model.positions import rotate
+from ...model.attention import causal_mask
+from ...model.positions import rotate
 
 # Attention with a sink: pytorch/torchtitan, pull request 4796.
 

@@ -1,7 +1,8 @@
 """Checks for the exercises: one line when it is right, the likely mistake when not.
 
-Each gives an `Exercise`. On its cases an answer is compared with the right way: a right
-one is praised, and a wrong one told of the first mistake that gives what it gives.
+Each but `cabinet` is made of an `Exercise`. On its cases an answer is compared with the
+right way: a right one is praised, and a wrong one told of the first mistake that gives
+what it gives.
 """
 
 from .attention import one_query, pad_mask, softmax_gradient, window_attention

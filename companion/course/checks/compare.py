@@ -88,20 +88,22 @@ def ways_of(right: Callable) -> Callable[..., Callable]:
     return partial(partial, right)
 
 
-def check(known: Callable[[], Exercise]) -> Callable[[Callable], None]:
+def check(function: Callable[[], Exercise]) -> Callable[[Callable], None]:
     """Makes a check of what gives an exercise; called with an answer, it compares.
 
-    The exercise is made once, and stays at hand: `CHECK.known()`.
+    Of `def one_query() -> Exercise` it makes `one_query(answer) -> None`, which prints
+    the praise or raises a Mistake; the docstring stays, and tells how an answer is
+    called. The exercise is made once, and stays at hand: `one_query.exercise()`.
     """
-    kept = cache(known)
+    exercise = cache(function)
 
     def compared(answer: Callable) -> None:
-        compare(known.__name__, answer, kept())
+        compare(function.__name__, answer, exercise())
 
     # Not by `wraps`: its parameters are those of a check.
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(compared, name, getattr(known, name))
-    compared.known = kept
+        setattr(compared, name, getattr(function, name))
+    compared.exercise = exercise
     return compared
 
 

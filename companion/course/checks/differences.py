@@ -20,9 +20,9 @@ def safe_difference(result: object, expected: object) -> str | None:
 def difference(result: object, expected: object, place: str = "") -> str | None:
     """Says how a result differs from the expected one; None if it doesn't.
 
-    Floats are compared to 1e-4: a thousand times float32's rounding, and below what a
-    mistake changes. Whole numbers are the same or not. `place` is where both stand
-    within a larger result.
+    Floats are compared to 1e-4, as `same_numbers` does it: a thousand times float32's
+    rounding, and below what a mistake changes. Whole numbers are the same or not.
+    `place` is where both stand within a larger result.
     """
     at = f"at {place} " if place else ""
     if isinstance(result, Mistake):
@@ -124,8 +124,8 @@ def as_tensor(x: Tensor | Real) -> Tensor:
 def same_numbers(here: Tensor, there: Tensor, atol: float = 1e-4) -> Tensor:
     """Where two tensors of one shape hold the same numbers. Returns booleans.
 
-    Floats may differ by 1e-4 and `atol`. Beside whole numbers they may by their own
-    rounding alone, and whole numbers by nothing.
+    Floats may differ by 1e-4 of the one `there` plus `atol`. Beside whole numbers they
+    may by their own rounding alone, and whole numbers by nothing.
     """
     if not here.is_floating_point() and not there.is_floating_point():
         return here.long() == there.long()

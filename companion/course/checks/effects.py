@@ -121,7 +121,7 @@ def handed_over(x: object, depth: int = 4) -> tuple[list[Tensor], list[nn.Module
 def state_of(arguments: tuple) -> list[Tensor]:
     """Collects the parameters and buffers of the modules in some arguments.
 
-    None where an optimizer is handed over, too: that model is there to learn.
+    There are none where an optimizer is handed over, too: that model is there to learn.
     """
     if any(isinstance(x, torch.optim.Optimizer) for x in arguments):
         return []

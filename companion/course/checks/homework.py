@@ -42,7 +42,8 @@ def has_shape(result: object, *shape: int) -> None:
 def agree(result: object, expected: Tensor, words: str) -> None:
     """Raises AssertionError where a result has another shape, or other values.
 
-    Whole numbers and booleans are the same or not; floats are compared to 1e-4.
+    Whole numbers and booleans are the same or not; floats are compared to 1e-4,
+    as `same_numbers` does it, but plus 1e-5 alone.
     """
     has_shape(result, *expected.shape)
     assert dtype_class(result) == dtype_class(expected), (

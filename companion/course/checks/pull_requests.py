@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.autograd import grad
 from torch.random import fork_rng
 
-from companion.model.attention import causal_mask
-
+from ...model.attention import causal_mask
 from ..cabinet.pull_requests import (
     always_divided,
     attended,

@@ -37,7 +37,7 @@ def set_apart(folder: str) -> None:
     """
     path = Path(folder) / "my_gpt.py"
     path.write_text(course_text(), "utf-8")
-    os.environ["MY_GPT"] = str(path)
+    os.environ["MY_GPT_FILE"] = str(path)
 
 
 if __name__ == "__main__":
