@@ -2,7 +2,7 @@
 
 import tempfile
 
-from machine import set_apart
+from course_gpt import set_apart
 
 folder = tempfile.TemporaryDirectory()
 set_apart(folder.name)
