@@ -401,6 +401,14 @@ BAD = {
             lambda: accept(ONE[:1] * 0, 1 - torch.eye(11)[:1], LOGITS.softmax(-1)),
             "token 0 was drafted in row 0, whose draft_probabilities give it 0",
         ),
+        (
+            lambda: accept(ONE[:1], torch.ones(1, 11), LOGITS.softmax(-1)),
+            "row 0 of draft_probabilities sums to 11; it must sum to 1",
+        ),
+        (
+            lambda: accept(ONE[:1], torch.eye(11)[ONE[:1]], torch.ones(2, 11) / 10),
+            "row 0 of target_probabilities sums to 1.1; it must sum to 1",
+        ),
     ],
     "chosen": [
         (lambda: chosen(LOGITS, INTEGERS), "logits (2, 11) for tokens (3,)"),
