@@ -103,8 +103,9 @@ class MultiHeadAttention(nn.Module):
     """Attention in `n_heads` subspaces of `d_model / n_heads` features each.
 
     Each of `n_kv_heads` heads of keys and values serves n_heads / n_kv_heads heads of
-    queries (Ainslie et al. 2023). `qk_norm`: queries and keys have unit variance (Henry
-    et al. 2020). `engine` is one of ENGINES; the explicit one passes its weights
+    queries (Ainslie et al. 2023). `qk_norm`: queries and keys have a mean square of 1
+    over each head's features, as RMSNorm without a gain makes them (Henry et al. 2020
+    scale them to length 1). `engine` is one of ENGINES; the explicit one passes its weights
     (b h t s) through `self.pattern`, where a hook can read them.
     Raises ValueError for sizes that do not divide and for an unknown engine.
     Vaswani et al. 2017, section 3.2.2.

@@ -38,7 +38,7 @@ class GPTConfig:
     pre_norm: a norm stands before each half of a block, not behind its sum.
     bias: linear layers and LayerNorms add a vector, all but the output matrix.
     tie_embeddings: the output matrix is the embedding.
-    qk_norm: queries and keys are scaled to unit variance.
+    qk_norm: queries and keys are scaled to a mean square of 1 in each head.
     zero_init: residual projections start at zero.
     scale_embeddings: embeddings are multiplied by √d_model (Vaswani et al. 2017,
     section 3.4).
@@ -349,11 +349,12 @@ class GPT(nn.Module):
         mask: Tensor | None = None,
         context: list[Context] | None = None,
     ) -> Tensor:
-        """Returns the logits after every token (b t v).
+        """Returns the logits after every token (b t v); an encoder's features (b t c).
 
         cache: the tokens go on from what it has seen, and are kept there.
         last: only the logits after these of the tokens come out. A place, or one for
-        each stream (b), gives (b v); several for each stream (b n) give (b n v). Places
+        each stream (b), gives (b v); several for each stream (b n) give (b n v); an
+        encoder's have c features in the place of v logits. Places
         are counted from 0 at the first of the tokens, or from the end by -1, -2, ...
         mask: broadcastable to (b h t s), with a column for each position so far; it can
         only forbid more. It moves no token: a text that is padded on the left begins
