@@ -144,6 +144,12 @@ BAD = {
         (torch.ones(5, 5).int(), "must be bool, True = may attend"),
         (torch.ones(2, 5, 5) > 0, "mask (2, 5, 5) has three axes"),
     ),
+    "MultiHeadAttention.forward's context": refusing(
+        lambda context: LAYER(HEADS[:, 0], context),
+        ((HEADS[:, 0], None), "of shape (2, 5, 4), None; it must be keys and values"),
+        ((HEADS[:, 0], torch.ones(2, 1, 1, 5) > 0), "a mask goes beside it"),
+        ((HEADS[:, 0, :, :3],) * 2, "keys and values (b s 4) that were made before"),
+    ),
     "alibi": [
         (lambda: c.alibi(2, 5, 4), "5 queries need as many keys, there are 4"),
         (lambda: c.alibi(2, -1, 4), WHOLE),

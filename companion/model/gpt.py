@@ -21,7 +21,7 @@ from ..inputs import (
     shown,
 )
 from .attention import ENGINES, MultiHeadAttention
-from .blocks import ACTIVATIONS, FEED_FORWARDS, NORMS, Block, Context, PostNormBlock
+from .blocks import ACTIVATIONS, FEED_FORWARDS, NORMS, Block, BlockContext, PostNormBlock
 from .cache import NO_PAST, Cache, PreallocatedCache
 from .positions import POSITIONS, Rope, turn_first
 from .scores import Heads
@@ -177,7 +177,7 @@ def check_tokens(tokens: Tensor, d_vocab: int) -> None:
     check_in_vocabulary(d_vocab, tokens=tokens)
 
 
-def check_context(context: list[Context] | None, n_reading: int) -> None:
+def check_context(context: list[BlockContext] | None, n_reading: int) -> None:
     """Raises ValueError unless the context is for so many blocks as read one."""
     n_given = 0 if context is None else len(context)
     if n_given != n_reading:
@@ -323,21 +323,21 @@ class GPT(nn.Module):
 
     def project_context(
         self, features: Tensor, mask: Tensor | None = None
-    ) -> list[Context]:
+    ) -> list[BlockContext]:
         """Makes each block's keys and values of the features (b s c), once for all.
 
-        Returns for each block the pair (keys, values), both (b s c), and the mask of
-        what may be read, broadcastable to (b h t s). Raises ValueError for a model
+        Returns a `BlockContext` for each block, whose source is the pair (keys,
+        values), both (b s c). Raises ValueError for a model
         without `cross`. Vaswani et al. 2017, sec. 3.2.3.
         """
         if not self.cross:
             raise ValueError("no block reads a context: the model has no `cross`")
-        context: list[Context] = []
+        context: list[BlockContext] = []
         block: Any  # a ModuleList does not say of what class its modules are
         for block in self.blocks:
             keys = block.cross_attention.to_keys(features)
             values = block.cross_attention.to_values(features)
-            context.append(((keys, values), mask))
+            context.append(BlockContext((keys, values), mask))
         return context
 
     def forward(
@@ -347,7 +347,7 @@ class GPT(nn.Module):
         *,
         last: int | Tensor | None = None,
         mask: Tensor | None = None,
-        context: list[Context] | None = None,
+        context: list[BlockContext] | None = None,
     ) -> Tensor:
         """Returns the logits after every token (b t v); an encoder's features (b t c).
 
