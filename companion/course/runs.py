@@ -86,7 +86,7 @@ class Run(Resumable):
     def finish(
         self, every: int, quiet: bool, interrupted: Callable[[], bool]
     ) -> list[float]:
-        """Makes the steps that are left, as `Resumable.make_steps` does, on this device."""
+        """Makes the steps that are left on this device, as `make_steps` does."""
         model = self.model
         if self.process.world > 1 and not self.sharded:  # it averages gradients
             model = nn.parallel.DistributedDataParallel(model)

@@ -93,7 +93,8 @@ def accept(
     They were drawn with draft_probabilities (g v); the model's own, the target, are
     (g+1 v). Raises ValueError as `sample` does, for another number of rows, for a token
     that can't have been drawn so, and for a row that doesn't sum to 1; on an
-    accelerator, where to look is to wait, these two aren't looked for. Leviathan et al. 2023, algorithm 1.
+    accelerator, where to look is to wait, these two aren't looked for. Leviathan et al.
+    2023, algorithm 1.
     """
     n_rows = len(draft_probabilities), len(target_probabilities)
     n_drafted = len(draft_tokens)

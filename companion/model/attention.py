@@ -103,7 +103,7 @@ def attention(
 
 
 def check_keys_and_values(pair: tuple, width: int) -> None:
-    """Raises ValueError unless a pair is keys and values, both (b s c) of this width."""
+    """Raises ValueError unless a pair is keys and values (b s c) of this width."""
     if len(pair) == 2:
         if all(fits(x, "floats", "b s c") and x.shape[-1] == width for x in pair):
             return
@@ -120,8 +120,8 @@ class MultiHeadAttention(nn.Module):
     Each of `n_kv_heads` heads of keys and values serves n_heads / n_kv_heads heads of
     queries (Ainslie et al. 2023). `qk_norm`: queries and keys have a mean square of 1
     over each head's features, as RMSNorm without a gain makes them (Henry et al. 2020
-    scale them to length 1). `engine` is one of ENGINES; the explicit one passes its weights
-    (b h t s) through `self.pattern`, where a hook can read them.
+    scale them to length 1). `engine` is one of ENGINES; the explicit one passes its
+    weights (b h t s) through `self.pattern`, where a hook can read them.
     Raises ValueError for sizes that do not divide and for an unknown engine.
     Vaswani et al. 2017, section 3.2.2.
     """
@@ -179,8 +179,9 @@ class MultiHeadAttention(nn.Module):
         stands for `causal_mask` of the queries and all keys, without a table where none
         is needed. `rope` rotates queries and keys, see `apply_rotary`. `store` takes
         the new keys and values (b h t d) and gives those to attend to, (b h s d), as a
-        cache does. Raises ValueError for another pair, for a mask of other numbers, for one of three axes
-        that may be of streams or of heads, and for one beside `is_causal`.
+        cache does. Raises ValueError for another pair, for a mask of other
+        numbers, for one of three axes that may be of streams or of heads, and for one
+        beside `is_causal`.
         """
         # Project. A context may come as keys and values that were made before.
         if isinstance(context, tuple):

@@ -21,10 +21,18 @@ from ..inputs import (
     shown,
 )
 from .attention import ENGINES, MultiHeadAttention
-from .blocks import ACTIVATIONS, FEED_FORWARDS, NORMS, Block, BlockContext, PostNormBlock
+from .blocks import (
+    ACTIVATIONS,
+    FEED_FORWARDS,
+    NORMS,
+    Block,
+    BlockContext,
+    PostNormBlock,
+)
 from .cache import NO_PAST, Cache, PreallocatedCache
-from .positions import POSITIONS, Rope, turn_first
+from .positions import POSITIONS
 from .scores import Heads
+from .serving_caches import append_turned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,124 +113,6 @@ class GPTConfig:
             if isinstance(x, Real) and not isinstance(x, bool | int | float):
                 plain = int(x) if isinstance(x, Integral) else float(x)
                 object.__setattr__(self, name, plain)
-
-
-class LanguageModel(Protocol):
-    """What decoding asks of a model: a GPT, a decoder that reads, one's own."""
-
-    config: GPTConfig
-
-    def __call__(
-        self,
-        tokens: Tensor,
-        cache: Cache | None = None,
-        *,
-        last: int | Tensor | None = None,
-    ) -> Tensor: ...
-
-    def new_cache(self, capacity: int | None = None) -> PreallocatedCache: ...
-
-    def parameters(self) -> Iterator[nn.Parameter]: ...
-
-    def modules(self) -> Iterator[nn.Module]: ...
-
-
-@contextmanager
-def evaluating(
-    model: LanguageModel | nn.Module, parts: list[nn.Module] | None = None
-) -> Iterator[None]:
-    """Within, the model is in evaluation mode; after, each part is as it was.
-
-    Who comes here for every token looks for the model's `parts`, its modules, once.
-    """
-    if parts is None:
-        parts = [*model.modules()]
-    in_training = [part for part in parts if part.training]
-    try:
-        for part in in_training:
-            part.training = False
-        yield
-    finally:
-        for part in in_training:
-            part.training = True
-
-
-def check_tie(
-    one: str,
-    other: str,
-    way_out: str,
-    model: nn.Module,
-    weights: dict[str, Tensor],
-    prefix: str,
-    *_: object,
-) -> None:
-    """Raises ValueError where two matrices that differ are to be loaded into one."""
-    first = weights.get(prefix + one)
-    second = weights.get(prefix + other)
-    if first is None or second is None or first is second:
-        return
-    if not torch.equal(first, second):
-        raise ValueError(
-            f"{other} is not {one}, but the model has one matrix for both: configure it"
-            f" with {way_out}"
-        )
-
-
-def check_tokens(tokens: Tensor, d_vocab: int) -> None:
-    """Raises ValueError unless they are integers (b t) within the vocabulary."""
-    if not fits(tokens, "integers", "b t"):
-        raise ValueError(
-            f"tokens are {shown(tokens)}; they must be integers (b t), of 64 or 32 bits"
-        )
-    check_in_vocabulary(d_vocab, tokens=tokens)
-
-
-def check_context(context: list[BlockContext] | None, n_reading: int) -> None:
-    """Raises ValueError unless the context is for so many blocks as read one."""
-    n_given = 0 if context is None else len(context)
-    if n_given != n_reading:
-        raise ValueError(
-            f"the context is for {n_given} blocks, and {n_reading} of this model's read"
-            " one; `project_context` of a model with `cross` makes it"
-        )
-
-
-def at_places(x: Tensor, places: int | Tensor) -> Tensor:
-    """Takes from x (b t c) one place, or for each stream one (b) or several (b n).
-
-    Places are counted from 0, or from the end by -1, -2, ... Returns (b c), or (b n c).
-    Raises ValueError for places of other streams, and for one that x doesn't have; on
-    an accelerator, where that fails too late to be caught, not for these.
-    """
-    n_streams, n_places, _ = x.shape
-    rows: slice | Tensor = slice(None)
-    if isinstance(places, Tensor):
-        if not any(fits(places, "integers", axes) for axes in ("b", "b n")):
-            raise ValueError(f"last is {shown(places)}; it must be integers, b or b n")
-        if len(places) != n_streams:
-            raise ValueError(f"last has {len(places)} rows for {n_streams} streams")
-        rows = torch.arange(n_streams, device=places.device)
-        if places.dim() == 2:
-            rows = rows[:, None]
-    else:
-        check_whole(-n_places, last=places)
-
-    try:
-        return x[rows, places]
-    except IndexError:
-        given = torch.as_tensor(places)
-        raise ValueError(
-            f"last runs from {given.min()} to {given.max()}; {n_places} tokens stand at"
-            f" 0 to {n_places - 1}, and from the end at -1 to {-n_places}"
-        ) from None
-
-
-def append_turned(
-    cache: Cache, turn: Rope, layer: int, keys: Heads, values: Heads
-) -> tuple[Heads, Heads]:
-    """Appends to a `SinkCache`, and turns the sinks, which have moved, as they come."""
-    all_keys, all_values = cache.append(layer, keys, values)
-    return turn_first(all_keys, turn), all_values
 
 
 class GPT(nn.Module):
@@ -417,3 +307,113 @@ class GPT(nn.Module):
         if cache is not None:
             cache.advance(n_tokens)
         return logits
+
+
+class LanguageModel(Protocol):
+    """What decoding asks of a model: a GPT, a decoder that reads, one's own."""
+
+    config: GPTConfig
+
+    def __call__(
+        self,
+        tokens: Tensor,
+        cache: Cache | None = None,
+        *,
+        last: int | Tensor | None = None,
+    ) -> Tensor: ...
+
+    def new_cache(self, capacity: int | None = None) -> PreallocatedCache: ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+    def modules(self) -> Iterator[nn.Module]: ...
+
+
+@contextmanager
+def evaluating(
+    model: LanguageModel | nn.Module, parts: list[nn.Module] | None = None
+) -> Iterator[None]:
+    """Within, the model is in evaluation mode; after, each part is as it was.
+
+    Who comes here for every token looks for the model's `parts`, its modules, once.
+    """
+    if parts is None:
+        parts = [*model.modules()]
+    in_training = [part for part in parts if part.training]
+    try:
+        for part in in_training:
+            part.training = False
+        yield
+    finally:
+        for part in in_training:
+            part.training = True
+
+
+def check_tie(
+    one: str,
+    other: str,
+    way_out: str,
+    model: nn.Module,
+    weights: dict[str, Tensor],
+    prefix: str,
+    *_: object,
+) -> None:
+    """Raises ValueError where two matrices that differ are to be loaded into one."""
+    first = weights.get(prefix + one)
+    second = weights.get(prefix + other)
+    if first is None or second is None or first is second:
+        return
+    if not torch.equal(first, second):
+        raise ValueError(
+            f"{other} is not {one}, but the model has one matrix for both: configure it"
+            f" with {way_out}"
+        )
+
+
+def check_tokens(tokens: Tensor, d_vocab: int) -> None:
+    """Raises ValueError unless they are integers (b t) within the vocabulary."""
+    if not fits(tokens, "integers", "b t"):
+        raise ValueError(
+            f"tokens are {shown(tokens)}; they must be integers (b t), of 64 or 32 bits"
+        )
+    check_in_vocabulary(d_vocab, tokens=tokens)
+
+
+def check_context(context: list[BlockContext] | None, n_reading: int) -> None:
+    """Raises ValueError unless the context is for so many blocks as read one."""
+    n_given = 0 if context is None else len(context)
+    if n_given != n_reading:
+        raise ValueError(
+            f"the context is for {n_given} blocks, and {n_reading} of this model's read"
+            " one; `project_context` of a model with `cross` makes it"
+        )
+
+
+def at_places(x: Tensor, places: int | Tensor) -> Tensor:
+    """Takes from x (b t c) one place, or for each stream one (b) or several (b n).
+
+    Places are counted from 0, or from the end by -1, -2, ... Returns (b c), or (b n c).
+    Raises ValueError for places of other streams, and for one that x doesn't have; on
+    an accelerator, where that fails too late to be caught, not for these.
+    """
+    n_streams, n_places, _ = x.shape
+    rows: slice | Tensor = slice(None)
+    if isinstance(places, Tensor):
+        if not any(fits(places, "integers", axes) for axes in ("b", "b n")):
+            raise ValueError(f"last is {shown(places)}; it must be integers, b or b n")
+        if len(places) != n_streams:
+            raise ValueError(f"last has {len(places)} rows for {n_streams} streams")
+        rows = torch.arange(n_streams, device=places.device)
+        if places.dim() == 2:
+            rows = rows[:, None]
+    else:
+        check_whole(-n_places, last=places)
+
+    try:
+        return x[rows, places]
+    except IndexError:
+        given = torch.as_tensor(places)
+        raise ValueError(
+            f"last runs from {given.min()} to {given.max()}; {n_places} tokens stand at"
+            f" 0 to {n_places - 1}, and from the end at -1 to {-n_places}"
+        ) from None
