@@ -275,16 +275,17 @@ class GPT(nn.Module):
             cache.begin(n_streams, n_tokens, len(self.blocks))
         past = NO_PAST if cache is None else cache
         place = past.place(n_tokens, x.device, self.causal, mask)
-        x, rope, bias, turn = self.positions(x, place)
-        if bias is not None:
-            place = place.with_bias(bias, n_streams)
+        positioned = self.positions(x, place)
+        x = positioned.x  # with what the scheme adds to a token's vector, if it does
+        if positioned.bias is not None:  # what it adds to the scores goes as their mask
+            place = place.with_bias(positioned.bias, n_streams)
 
         # How a layer keeps its new keys and values, and gets all there are.
         append: Callable[..., tuple[Heads, Heads]] | None = None
         if cache is not None:
             append = cache.append
-            if turn is not None:
-                append = partial(append_turned, cache, turn)
+            if positioned.turn is not None:  # the sinks' keys were rotated elsewhere
+                append = partial(append_turned, cache, positioned.turn)
 
         # The blocks, one after the other.
         x = self.dropout(x)
@@ -294,7 +295,7 @@ class GPT(nn.Module):
                 None if context is None else context[i],
                 mask=place.mask,
                 is_causal=place.is_causal,
-                rope=rope,
+                rope=positioned.rope,  # each layer rotates its queries and keys
                 store=None if append is None else partial(append, i),
             )
 
