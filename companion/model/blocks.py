@@ -12,6 +12,9 @@ from ..inputs import check_name, check_whole
 from .attention import CacheUpdate, KeysAndValues, MultiHeadAttention
 from .positions import Rope
 
+# What is said where a context is given to a block that has no branch for it.
+UNREAD = "a context is given to a block without `cross_attention`: nothing reads it"
+
 
 class BlockContext(NamedTuple):
     """What a block reads beside its own text, and the mask of what it may read there.
@@ -196,7 +199,8 @@ class Block(nn.Module):
         The context is what `GPT.project_context` makes for this block. Raises
         ValueError where there is one and nothing reads it, or the other way round.
         """
-        self.check_unread(context)
+        if context is not None and self.cross_attention is None:
+            raise ValueError(UNREAD)
         normed = self.attention_norm(x)
         attended = self.attention(
             normed, mask=mask, is_causal=is_causal, rope=rope, store=store
@@ -206,14 +210,6 @@ class Block(nn.Module):
             normed = self.cross_attention_norm(x)
             x = x + self.dropout(self.read(normed, context))
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-
-    def check_unread(self, context: BlockContext | None) -> None:
-        """Raises ValueError for a context that nothing in this block reads."""
-        if self.cross_attention is None and context is not None:
-            raise ValueError(
-                "a context is given to a block without `cross_attention`, where nothing"
-                " reads it"
-            )
 
     def read(self, x: Tensor, context: BlockContext | None) -> Tensor:
         """Lets x (b t c) attend to the context. Returns (b t c).
@@ -240,7 +236,8 @@ class PostNormBlock(Block):
         store: CacheUpdate | None = None,
     ) -> Tensor:
         """Returns (b t c). Context, options and errors are `Block`'s."""
-        self.check_unread(context)
+        if context is not None and self.cross_attention is None:
+            raise ValueError(UNREAD)
         attended = self.attention(
             x, mask=mask, is_causal=is_causal, rope=rope, store=store
         )
