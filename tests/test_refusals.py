@@ -144,6 +144,12 @@ BAD = {
         (torch.ones(5, 5).int(), "must be bool, True = may attend"),
         (torch.ones(2, 5, 5) > 0, "mask (2, 5, 5) has three axes"),
     ),
+    "MultiHeadAttention.forward's context": refusing(
+        lambda context: LAYER(HEADS[:, 0], context),
+        ((HEADS[:, 0], None), "of shape (2, 5, 4), None; it must be keys and values"),
+        ((HEADS[:, 0], torch.ones(2, 1, 1, 5) > 0), "a mask goes beside it"),
+        ((HEADS[:, 0, :, :3],) * 2, "keys and values (b s 4) that were made before"),
+    ),
     "alibi": [
         (lambda: c.alibi(2, 5, 4), "5 queries need as many keys, there are 4"),
         (lambda: c.alibi(2, -1, 4), WHOLE),
@@ -400,6 +406,14 @@ BAD = {
         (
             lambda: accept(ONE[:1] * 0, 1 - torch.eye(11)[:1], LOGITS.softmax(-1)),
             "token 0 was drafted in row 0, whose draft_probabilities give it 0",
+        ),
+        (
+            lambda: accept(ONE[:1], torch.ones(1, 11), LOGITS.softmax(-1)),
+            "row 0 of draft_probabilities sums to 11; it must sum to 1",
+        ),
+        (
+            lambda: accept(ONE[:1], torch.eye(11)[ONE[:1]], torch.ones(2, 11) / 10),
+            "row 0 of target_probabilities sums to 1.1; it must sum to 1",
         ),
     ],
     "chosen": [

@@ -206,7 +206,7 @@ class Tuning(Resumable):
     def finish(self, interrupted: Callable[[], bool]) -> None:
         """Judges the model as it begins, and makes the steps that are left.
 
-        Until `interrupted`, and as `Resumable.train` does.
+        Until `interrupted`, and as `Resumable.make_steps` does.
         """
         if "before" not in self.notes:
             self.notes["before"] = list(self.judged())
@@ -219,12 +219,12 @@ class Tuning(Resumable):
                 self.say_time(seconds * (self.n_steps - self.step))
 
         with half_precision(self.device, self.is_half):
-            self.train(
+            self.make_steps(
                 AtPlaces(self.model),
                 self.batches(),
                 every=EVERY,
                 interrupted=interrupted,
-                on_step=look_at_clock,
+                after_step=look_at_clock,
             )
 
     def say_time(self, seconds: float) -> None:

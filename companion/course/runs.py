@@ -1,4 +1,7 @@
-"""Runs: whole trainings by a recipe, on one device or under torchrun. Chapter 05."""
+"""Runs: whole trainings by a recipe, on one device or under torchrun. Chapter 05.
+
+`make train` goes: train_recipe, Run.finish, Resumable.make_steps, training_steps.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -83,12 +86,12 @@ class Run(Resumable):
     def finish(
         self, every: int, quiet: bool, interrupted: Callable[[], bool]
     ) -> list[float]:
-        """Makes the steps that are left, as `Resumable.train` does, on this device."""
+        """Makes the steps that are left on this device, as `make_steps` does."""
         model = self.model
         if self.process.world > 1 and not self.sharded:  # it averages gradients
             model = nn.parallel.DistributedDataParallel(model)
         with half_precision(self.process.device, self.recipe.bfloat16):
-            return self.train(
+            return self.make_steps(
                 model,
                 self.batches(),
                 every=every,

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ..device import at_least_float32
 from ..inputs import check_between, check_tensor, check_whole
-from ..model.cache import Cache
 from ..model.gpt import LanguageModel, evaluating
 from .sampling import check_end, check_prompt
 
@@ -66,7 +65,6 @@ def beam_search(
     *,
     length_penalty: float = 0.0,
     end: int | None = None,
-    cache: Cache | None = None,
 ) -> list[tuple[float, list[int]]]:
     """Searches the likeliest continuations of a prompt (t).
 
@@ -85,17 +83,12 @@ def beam_search(
     if n_beams > d_vocab:
         raise ValueError(f"n_beams is {n_beams}, more than the {d_vocab} tokens")
 
-    # Inference mode is faster, but not for a caller's cache, as in `generate`.
-    without_gradients: type[torch.no_grad | torch.inference_mode] = torch.no_grad
-    if cache is None:
-        without_gradients = torch.inference_mode
-        cache = model.new_cache(len(prompt) + n_new)
-
+    cache = model.new_cache(len(prompt) + n_new)
     beams = [Beam(0.0, [])]
     finished = []
     unread = prompt[None]
     for length in range(1, n_new + 1):
-        with evaluating(model), without_gradients():
+        with evaluating(model), torch.inference_mode():
             logits = model(unread, cache, last=-1)
             log_probs = at_least_float32(logits).log_softmax(-1)
 

@@ -100,7 +100,12 @@ class Server:
 
         try:
             check_tensor("integers", "t", prompt=request.prompt)
-            check_prompt(request.prompt, request.n_new, self.capacity)
+            check_prompt(request.prompt, request.n_new, None)
+            if len(request.prompt) + request.n_new > self.capacity:
+                raise ValueError(
+                    f"{len(request.prompt)} and {request.n_new} tokens exceed the"
+                    f" server's capacity ({self.capacity})"
+                )
             d_vocab = self.model.config.d_vocab
             check_end(request.end, d_vocab)
             check_tokens(self._text(request)[None], d_vocab)

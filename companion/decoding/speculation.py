@@ -68,6 +68,20 @@ def check_drawn(tokens: Tensor, probabilities: Tensor) -> None:
             )
 
 
+def check_sums(name: str, probabilities: Tensor) -> None:
+    """Raises ValueError for a row (... v) that doesn't sum to 1, up to its rounding."""
+    # A softmax divides by a sum of v terms, each rounded by half an eps at most, and
+    # the quotients may come in a coarser dtype. Here no more rounding is added.
+    d_vocab = probabilities.shape[-1]
+    eps = torch.finfo(torch.float32).eps
+    if probabilities.is_floating_point():
+        eps = max(eps, torch.finfo(probabilities.dtype).eps)
+    tolerance = d_vocab * torch.finfo(torch.float32).eps + 2 * eps
+    for i, total in enumerate(probabilities.double().sum(-1).tolist()):
+        if abs(total - 1) > tolerance:
+            raise ValueError(f"row {i} of {name} sums to {total:g}; it must sum to 1")
+
+
 def accept(
     draft_tokens: Tensor,
     draft_probabilities: Tensor,
@@ -77,9 +91,10 @@ def accept(
     """Accepts the first drafted tokens (g), and draws one more: (1) to (g + 1).
 
     They were drawn with draft_probabilities (g v); the model's own, the target, are
-    (g+1 v). Raises ValueError as `sample` does, for another number of rows, and for a
-    token that can't have been drawn so; on an accelerator, where to look is to wait,
-    that one isn't looked for. Leviathan et al. 2023, algorithm 1.
+    (g+1 v). Raises ValueError as `sample` does, for another number of rows, for a token
+    that can't have been drawn so, and for a row that doesn't sum to 1; on an
+    accelerator, where to look is to wait, these two aren't looked for. Leviathan et al.
+    2023, algorithm 1.
     """
     n_rows = len(draft_probabilities), len(target_probabilities)
     n_drafted = len(draft_tokens)
@@ -97,6 +112,8 @@ def accept(
     target = at_least_float32(target_probabilities)
     if draft.is_cpu:
         check_drawn(draft_tokens, draft)
+        check_sums("draft_probabilities", draft_probabilities)
+        check_sums("target_probabilities", target_probabilities)
 
     device = None if generator is None else generator.device
     for i, token in enumerate(draft_tokens):

@@ -8,7 +8,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from ..device import at_least_float32
-from ..inputs import check_name, check_tensor, check_whole
+from ..inputs import check_name, check_tensor, check_whole, fits, shown
 from .flash_attention import flash_attention
 from .positions import Rope, apply_rotary
 from .scores import Heads, attention_scores, check_attention, check_mask_beside
@@ -16,6 +16,9 @@ from .scores import Heads, attention_scores, check_attention, check_mask_beside
 ENGINES = ("fused", "explicit", "flash")
 # Takes a layer's new keys and values (b h t d), returns those to attend to (b h s d).
 CacheUpdate = Callable[[Heads, Heads], tuple[Heads, Heads]]
+# A context's keys and values (b s c), as an attention's `to_keys` and `to_values` have
+# made them. The mask is not in there; a block's pair, `BlockContext`, has one.
+KeysAndValues = tuple[Tensor, Tensor]
 
 
 def softmax(scores: Tensor, dim: int = -1) -> Tensor:
@@ -99,13 +102,26 @@ def attention(
     return softmax(attention_scores(queries, keys, mask)) @ values
 
 
+def check_keys_and_values(pair: tuple, width: int) -> None:
+    """Raises ValueError unless a pair is keys and values (b s c) of this width."""
+    if len(pair) == 2:
+        if all(fits(x, "floats", "b s c") and x.shape[-1] == width for x in pair):
+            return
+    given = ", ".join(shown(x) for x in pair)
+    raise ValueError(
+        f"the context is a pair, {given}; it must be keys and values (b s {width}) that"
+        " were made before, or features alone: a mask goes beside it"
+    )
+
+
 class MultiHeadAttention(nn.Module):
     """Attention in `n_heads` subspaces of `d_model / n_heads` features each.
 
     Each of `n_kv_heads` heads of keys and values serves n_heads / n_kv_heads heads of
-    queries (Ainslie et al. 2023). `qk_norm`: queries and keys have unit variance (Henry
-    et al. 2020). `engine` is one of ENGINES; the explicit one passes its weights
-    (b h t s) through `self.pattern`, where a hook can read them.
+    queries (Ainslie et al. 2023). `qk_norm`: queries and keys have a mean square of 1
+    over each head's features, as RMSNorm without a gain makes them (Henry et al. 2020
+    scale them to length 1). `engine` is one of ENGINES; the explicit one passes its
+    weights (b h t s) through `self.pattern`, where a hook can read them.
     Raises ValueError for sizes that do not divide and for an unknown engine.
     Vaswani et al. 2017, section 3.2.2.
     """
@@ -148,7 +164,7 @@ class MultiHeadAttention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        context: Tensor | tuple[Tensor, Tensor] | None = None,
+        context: Tensor | KeysAndValues | None = None,
         *,
         mask: Tensor | None = None,
         is_causal: bool = False,
@@ -163,11 +179,14 @@ class MultiHeadAttention(nn.Module):
         stands for `causal_mask` of the queries and all keys, without a table where none
         is needed. `rope` rotates queries and keys, see `apply_rotary`. `store` takes
         the new keys and values (b h t d) and gives those to attend to, (b h s d), as a
-        cache does. Raises ValueError for a mask of other numbers, for one of three axes
-        that may be of streams or of heads, and for one beside `is_causal`.
+        cache does. Raises ValueError for another pair, for a mask of other
+        numbers, for one of three axes that may be of streams or of heads, and for one
+        beside `is_causal`.
         """
         # Project. A context may come as keys and values that were made before.
         if isinstance(context, tuple):
+            n_kv_heads = self.n_heads // self.n_heads_per_kv_head
+            check_keys_and_values(context, n_kv_heads * self.d_head)
             keys, values = context
         else:
             source = x if context is None else context  # self- or cross-attention

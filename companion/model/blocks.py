@@ -2,19 +2,29 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..inputs import check_name, check_whole
-from .attention import CacheUpdate, MultiHeadAttention
+from .attention import CacheUpdate, KeysAndValues, MultiHeadAttention
 from .positions import Rope
 
-# What a block reads beside its own text: features (b s c), or the keys and values that
-# were made of them; and the mask of what it may read there.
-Context = tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]
+# What is said where a context is given to a block that has no branch for it.
+UNREAD = "a context is given to a block without `cross_attention`: nothing reads it"
+
+
+class BlockContext(NamedTuple):
+    """What a block reads beside its own text, and the mask of what it may read there.
+
+    The first, features (b s c) or the keys and values that were made of them, is what
+    its cross-attention takes as context. The mask is broadcastable to (b h t s).
+    """
+
+    source: Tensor | KeysAndValues
+    mask: Tensor | None
 
 
 class LayerNorm(nn.Module):
@@ -177,7 +187,7 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,
-        context: Context | None = None,
+        context: BlockContext | None = None,
         *,
         mask: Tensor | None = None,
         is_causal: bool = False,
@@ -186,8 +196,11 @@ class Block(nn.Module):
     ) -> Tensor:
         """Returns (b t c). All after the star is the attention's.
 
-        The context is what `GPT.project_context` makes for this block.
+        The context is what `GPT.project_context` makes for this block. Raises
+        ValueError where there is one and nothing reads it, or the other way round.
         """
+        if context is not None and self.cross_attention is None:
+            raise ValueError(UNREAD)
         normed = self.attention_norm(x)
         attended = self.attention(
             normed, mask=mask, is_causal=is_causal, rope=rope, store=store
@@ -198,7 +211,7 @@ class Block(nn.Module):
             x = x + self.dropout(self.read(normed, context))
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
 
-    def read(self, x: Tensor, context: Context | None) -> Tensor:
+    def read(self, x: Tensor, context: BlockContext | None) -> Tensor:
         """Lets x (b t c) attend to the context. Returns (b t c).
 
         Raises ValueError where there is none, or nothing that reads one.
@@ -215,14 +228,16 @@ class PostNormBlock(Block):
     def forward(
         self,
         x: Tensor,
-        context: Context | None = None,
+        context: BlockContext | None = None,
         *,
         mask: Tensor | None = None,
         is_causal: bool = False,
         rope: Rope | None = None,
         store: CacheUpdate | None = None,
     ) -> Tensor:
-        """Returns (b t c). Context and options are `Block`'s."""
+        """Returns (b t c). Context, options and errors are `Block`'s."""
+        if context is not None and self.cross_attention is None:
+            raise ValueError(UNREAD)
         attended = self.attention(
             x, mask=mask, is_causal=is_causal, rope=rope, store=store
         )

@@ -21,10 +21,18 @@ from ..inputs import (
     shown,
 )
 from .attention import ENGINES, MultiHeadAttention
-from .blocks import ACTIVATIONS, FEED_FORWARDS, NORMS, Block, Context, PostNormBlock
+from .blocks import (
+    ACTIVATIONS,
+    FEED_FORWARDS,
+    NORMS,
+    Block,
+    BlockContext,
+    PostNormBlock,
+)
 from .cache import NO_PAST, Cache, PreallocatedCache
-from .positions import POSITIONS, Rope, turn_first
+from .positions import POSITIONS
 from .scores import Heads
+from .serving_caches import append_turned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +46,7 @@ class GPTConfig:
     pre_norm: a norm stands before each half of a block, not behind its sum.
     bias: linear layers and LayerNorms add a vector, all but the output matrix.
     tie_embeddings: the output matrix is the embedding.
-    qk_norm: queries and keys are scaled to unit variance.
+    qk_norm: queries and keys are scaled to a mean square of 1 in each head.
     zero_init: residual projections start at zero.
     scale_embeddings: embeddings are multiplied by √d_model (Vaswani et al. 2017,
     section 3.4).
@@ -105,124 +113,6 @@ class GPTConfig:
             if isinstance(x, Real) and not isinstance(x, bool | int | float):
                 plain = int(x) if isinstance(x, Integral) else float(x)
                 object.__setattr__(self, name, plain)
-
-
-class LanguageModel(Protocol):
-    """What decoding asks of a model: a GPT, a decoder that reads, one's own."""
-
-    config: GPTConfig
-
-    def __call__(
-        self,
-        tokens: Tensor,
-        cache: Cache | None = None,
-        *,
-        last: int | Tensor | None = None,
-    ) -> Tensor: ...
-
-    def new_cache(self, capacity: int | None = None) -> PreallocatedCache: ...
-
-    def parameters(self) -> Iterator[nn.Parameter]: ...
-
-    def modules(self) -> Iterator[nn.Module]: ...
-
-
-@contextmanager
-def evaluating(
-    model: LanguageModel | nn.Module, parts: list[nn.Module] | None = None
-) -> Iterator[None]:
-    """Within, the model is in evaluation mode; after, each part is as it was.
-
-    Who comes here for every token looks for the model's `parts`, its modules, once.
-    """
-    if parts is None:
-        parts = [*model.modules()]
-    in_training = [part for part in parts if part.training]
-    try:
-        for part in in_training:
-            part.training = False
-        yield
-    finally:
-        for part in in_training:
-            part.training = True
-
-
-def check_tie(
-    one: str,
-    other: str,
-    way_out: str,
-    model: nn.Module,
-    weights: dict[str, Tensor],
-    prefix: str,
-    *_: object,
-) -> None:
-    """Raises ValueError where two matrices that differ are to be loaded into one."""
-    first = weights.get(prefix + one)
-    second = weights.get(prefix + other)
-    if first is None or second is None or first is second:
-        return
-    if not torch.equal(first, second):
-        raise ValueError(
-            f"{other} is not {one}, but the model has one matrix for both: configure it"
-            f" with {way_out}"
-        )
-
-
-def check_tokens(tokens: Tensor, d_vocab: int) -> None:
-    """Raises ValueError unless they are integers (b t) within the vocabulary."""
-    if not fits(tokens, "integers", "b t"):
-        raise ValueError(
-            f"tokens are {shown(tokens)}; they must be integers (b t), of 64 or 32 bits"
-        )
-    check_in_vocabulary(d_vocab, tokens=tokens)
-
-
-def check_context(context: list[Context] | None, n_reading: int) -> None:
-    """Raises ValueError unless the context is for so many blocks as read one."""
-    n_given = 0 if context is None else len(context)
-    if n_given != n_reading:
-        raise ValueError(
-            f"the context is for {n_given} blocks, and {n_reading} of this model's read"
-            " one; `project_context` of a model with `cross` makes it"
-        )
-
-
-def at_places(x: Tensor, places: int | Tensor) -> Tensor:
-    """Takes from x (b t c) one place, or for each stream one (b) or several (b n).
-
-    Places are counted from 0, or from the end by -1, -2, ... Returns (b c), or (b n c).
-    Raises ValueError for places of other streams, and for one that x doesn't have; on
-    an accelerator, where that fails too late to be caught, not for these.
-    """
-    n_streams, n_places, _ = x.shape
-    rows: slice | Tensor = slice(None)
-    if isinstance(places, Tensor):
-        if not any(fits(places, "integers", axes) for axes in ("b", "b n")):
-            raise ValueError(f"last is {shown(places)}; it must be integers, b or b n")
-        if len(places) != n_streams:
-            raise ValueError(f"last has {len(places)} rows for {n_streams} streams")
-        rows = torch.arange(n_streams, device=places.device)
-        if places.dim() == 2:
-            rows = rows[:, None]
-    else:
-        check_whole(-n_places, last=places)
-
-    try:
-        return x[rows, places]
-    except IndexError:
-        given = torch.as_tensor(places)
-        raise ValueError(
-            f"last runs from {given.min()} to {given.max()}; {n_places} tokens stand at"
-            f" 0 to {n_places - 1}, and from the end at -1 to {-n_places}"
-        ) from None
-
-
-def append_turned(
-    cache: Cache, turn: Rope, layer: int, keys: Heads, values: Heads
-) -> tuple[Heads, Heads]:
-    """Appends to a `SinkCache`, and turns the sinks, which have moved, as they come."""
-    all_keys, all_values = cache.append(layer, keys, values)
-    return turn_first(all_keys, turn), all_values
 
 
 class GPT(nn.Module):
@@ -323,21 +213,21 @@ class GPT(nn.Module):
 
     def project_context(
         self, features: Tensor, mask: Tensor | None = None
-    ) -> list[Context]:
+    ) -> list[BlockContext]:
         """Makes each block's keys and values of the features (b s c), once for all.
 
-        Returns for each block the pair (keys, values), both (b s c), and the mask of
-        what may be read, broadcastable to (b h t s). Raises ValueError for a model
+        Returns a `BlockContext` for each block, whose source is the pair (keys,
+        values), both (b s c). Raises ValueError for a model
         without `cross`. Vaswani et al. 2017, sec. 3.2.3.
         """
         if not self.cross:
             raise ValueError("no block reads a context: the model has no `cross`")
-        context: list[Context] = []
+        context: list[BlockContext] = []
         block: Any  # a ModuleList does not say of what class its modules are
         for block in self.blocks:
             keys = block.cross_attention.to_keys(features)
             values = block.cross_attention.to_values(features)
-            context.append(((keys, values), mask))
+            context.append(BlockContext((keys, values), mask))
         return context
 
     def forward(
@@ -347,13 +237,14 @@ class GPT(nn.Module):
         *,
         last: int | Tensor | None = None,
         mask: Tensor | None = None,
-        context: list[Context] | None = None,
+        context: list[BlockContext] | None = None,
     ) -> Tensor:
-        """Returns the logits after every token (b t v).
+        """Returns the logits after every token (b t v); an encoder's features (b t c).
 
         cache: the tokens go on from what it has seen, and are kept there.
         last: only the logits after these of the tokens come out. A place, or one for
-        each stream (b), gives (b v); several for each stream (b n) give (b n v). Places
+        each stream (b), gives (b v); several for each stream (b n) give (b n v); an
+        encoder's have c features in the place of v logits. Places
         are counted from 0 at the first of the tokens, or from the end by -1, -2, ...
         mask: broadcastable to (b h t s), with a column for each position so far; it can
         only forbid more. It moves no token: a text that is padded on the left begins
@@ -384,16 +275,17 @@ class GPT(nn.Module):
             cache.begin(n_streams, n_tokens, len(self.blocks))
         past = NO_PAST if cache is None else cache
         place = past.place(n_tokens, x.device, self.causal, mask)
-        x, rope, bias, turn = self.positions(x, place)
-        if bias is not None:
-            place = place.with_bias(bias, n_streams)
+        positioned = self.positions(x, place)
+        x = positioned.x  # with what the scheme adds to a token's vector, if it does
+        if positioned.bias is not None:  # what it adds to the scores goes as their mask
+            place = place.with_bias(positioned.bias, n_streams)
 
         # How a layer keeps its new keys and values, and gets all there are.
         append: Callable[..., tuple[Heads, Heads]] | None = None
         if cache is not None:
             append = cache.append
-            if turn is not None:
-                append = partial(append_turned, cache, turn)
+            if positioned.turn is not None:  # the sinks' keys were rotated elsewhere
+                append = partial(append_turned, cache, positioned.turn)
 
         # The blocks, one after the other.
         x = self.dropout(x)
@@ -403,7 +295,7 @@ class GPT(nn.Module):
                 None if context is None else context[i],
                 mask=place.mask,
                 is_causal=place.is_causal,
-                rope=rope,
+                rope=positioned.rope,  # each layer rotates its queries and keys
                 store=None if append is None else partial(append, i),
             )
 
@@ -416,3 +308,113 @@ class GPT(nn.Module):
         if cache is not None:
             cache.advance(n_tokens)
         return logits
+
+
+class LanguageModel(Protocol):
+    """What decoding asks of a model: a GPT, a decoder that reads, one's own."""
+
+    config: GPTConfig
+
+    def __call__(
+        self,
+        tokens: Tensor,
+        cache: Cache | None = None,
+        *,
+        last: int | Tensor | None = None,
+    ) -> Tensor: ...
+
+    def new_cache(self, capacity: int | None = None) -> PreallocatedCache: ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+    def modules(self) -> Iterator[nn.Module]: ...
+
+
+@contextmanager
+def evaluating(
+    model: LanguageModel | nn.Module, parts: list[nn.Module] | None = None
+) -> Iterator[None]:
+    """Within, the model is in evaluation mode; after, each part is as it was.
+
+    Who comes here for every token looks for the model's `parts`, its modules, once.
+    """
+    if parts is None:
+        parts = [*model.modules()]
+    in_training = [part for part in parts if part.training]
+    try:
+        for part in in_training:
+            part.training = False
+        yield
+    finally:
+        for part in in_training:
+            part.training = True
+
+
+def check_tie(
+    one: str,
+    other: str,
+    way_out: str,
+    model: nn.Module,
+    weights: dict[str, Tensor],
+    prefix: str,
+    *_: object,
+) -> None:
+    """Raises ValueError where two matrices that differ are to be loaded into one."""
+    first = weights.get(prefix + one)
+    second = weights.get(prefix + other)
+    if first is None or second is None or first is second:
+        return
+    if not torch.equal(first, second):
+        raise ValueError(
+            f"{other} is not {one}, but the model has one matrix for both: configure it"
+            f" with {way_out}"
+        )
+
+
+def check_tokens(tokens: Tensor, d_vocab: int) -> None:
+    """Raises ValueError unless they are integers (b t) within the vocabulary."""
+    if not fits(tokens, "integers", "b t"):
+        raise ValueError(
+            f"tokens are {shown(tokens)}; they must be integers (b t), of 64 or 32 bits"
+        )
+    check_in_vocabulary(d_vocab, tokens=tokens)
+
+
+def check_context(context: list[BlockContext] | None, n_reading: int) -> None:
+    """Raises ValueError unless the context is for so many blocks as read one."""
+    n_given = 0 if context is None else len(context)
+    if n_given != n_reading:
+        raise ValueError(
+            f"the context is for {n_given} blocks, and {n_reading} of this model's read"
+            " one; `project_context` of a model with `cross` makes it"
+        )
+
+
+def at_places(x: Tensor, places: int | Tensor) -> Tensor:
+    """Takes from x (b t c) one place, or for each stream one (b) or several (b n).
+
+    Places are counted from 0, or from the end by -1, -2, ... Returns (b c), or (b n c).
+    Raises ValueError for places of other streams, and for one that x doesn't have; on
+    an accelerator, where that fails too late to be caught, not for these.
+    """
+    n_streams, n_places, _ = x.shape
+    rows: slice | Tensor = slice(None)
+    if isinstance(places, Tensor):
+        if not any(fits(places, "integers", axes) for axes in ("b", "b n")):
+            raise ValueError(f"last is {shown(places)}; it must be integers, b or b n")
+        if len(places) != n_streams:
+            raise ValueError(f"last has {len(places)} rows for {n_streams} streams")
+        rows = torch.arange(n_streams, device=places.device)
+        if places.dim() == 2:
+            rows = rows[:, None]
+    else:
+        check_whole(-n_places, last=places)
+
+    try:
+        return x[rows, places]
+    except IndexError:
+        given = torch.as_tensor(places)
+        raise ValueError(
+            f"last runs from {given.min()} to {given.max()}; {n_places} tokens stand at"
+            f" 0 to {n_places - 1}, and from the end at -1 to {-n_places}"
+        ) from None

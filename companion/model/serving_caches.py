@@ -14,7 +14,7 @@ from .cache import (
     other_layers_error,
     zeros,
 )
-from .positions import Place
+from .positions import Place, Rope, turn_first
 from .scores import Heads
 
 
@@ -427,3 +427,11 @@ class SinkCache(SlidingWindowCache):
         key_positions = place.key_positions.clone()
         key_positions[: len(moved)] += moved
         return place._replace(key_positions=key_positions, moved=moved)
+
+
+def append_turned(
+    cache: Cache, turn: Rope, layer: int, keys: Heads, values: Heads
+) -> tuple[Heads, Heads]:
+    """Appends to a `SinkCache`, and turns the sinks, which have moved, as they come."""
+    all_keys, all_values = cache.append(layer, keys, values)
+    return turn_first(all_keys, turn), all_values

@@ -197,9 +197,11 @@ def train(
     batches: tuples `(*inputs, targets)`, as the model and the loss take them.
     loss_function: of logits and targets, by default `next_token_loss`.
     clip: the length to which the gradients, all as one vector, are shortened.
-    on_step: is called with (step, loss) after each step, for a schedule or a picture.
+    on_step: is called with (step, loss) after each step, for a picture, or for a
+    schedule, which sets the rates of step + 1 there and those of the first step before.
     first_step: the number of the first of them.
 
+    Without a batch, as from an iterator that is spent, there is no step and no loss.
     Ctrl-C ends the loop after the step it falls in, and keeps model and losses; pressed
     again half a minute later, it breaks the step off. Raises ValueError where there is
     nothing to train, for a model of `shard_blocks` unless `clip` is infinite, and where

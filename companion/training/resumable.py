@@ -111,7 +111,7 @@ class Resumable:
             raise unsaved(f"step {self.step}", path, error) from error
         self.stamp = stamp(path)
 
-    def train(
+    def make_steps(
         self,
         model: nn.Module,
         batches: Iterable[tuple[Tensor, ...]],
@@ -119,12 +119,12 @@ class Resumable:
         every: int,
         interrupted: Callable[[], bool],
         quiet: bool = False,
-        on_step: Callable[[], object] | None = None,
+        after_step: Callable[[], object] | None = None,
     ) -> list[float]:
         """Makes the steps that are left, until `interrupted`. Returns their losses.
 
         A checkpoint is written after the first of them, which shows that it can be,
-        then `every` so many, and at the end. `on_step` is called after each step.
+        then `every` so many, and at the end. `after_step` is called after each.
         """
         losses: list[float] = []
         first = self.step
@@ -140,8 +140,8 @@ class Resumable:
                 self.set_rates()
                 losses.append(loss)
                 bar.move(loss)
-                if on_step is not None:
-                    on_step()
+                if after_step is not None:
+                    after_step()
                 if step == first or self.step % every == 0:
                     self.save()
                     last_saved = self.step

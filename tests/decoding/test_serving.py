@@ -253,9 +253,12 @@ def test_a_capacity_beyond_the_context_is_for_positions_that_go_on():
     prompt = torch.tensor([1, 2, 3])
     long = Request(prompt, 37)
     server = Server(gpt, 2, capacity=40)
-    for request in (long, Request(prompt, 5)):
+    too_long = Request(prompt, 38)
+    for request in (long, Request(prompt, 5), too_long):
         server.submit(request)
     server.run()
+    with pytest.raises(ValueError, match=r"3 and 38 .* server's capacity \(40\)"):
+        raise too_long.error
     expected = generate(gpt, prompt, 37, cache=gpt.new_cache(40))
     assert long.done and long.written == [int(token) for token in expected]
 
