@@ -13,15 +13,19 @@ from .wrong import Wrong
 wrong = Wrong()
 
 
-def right_operations(t, d_model, n_heads, n_kv_heads, d_hidden):
-    d_kv = d_model // n_heads * n_kv_heads
-    products = [
-        *(2 * [(t, d_model, d_model)]),
-        *(2 * [(t, d_model, d_kv)]),
-        *(2 * n_heads * [(t, d_model // n_heads, t)]),
-        *(3 * [(t, d_model, d_hidden)]),
-    ]
-    return sum(2 * a * b * c for a, b, c in products)
+def right_seconds(n, weights, kept, sharing, bandwidth, peak):
+    n_bytes = 2 * weights + sum(2 * kept for _ in range(n))
+    operations = sum(2 * weights + 2 * sharing * kept for _ in range(n))
+    return (
+        n_bytes / bandwidth
+        if n_bytes * peak > operations * bandwidth
+        else operations / peak
+    )
+
+
+def by_row(reading, computing):
+    """The longer of both, each from a text's, and from what all share."""
+    return lambda *case: max(reading(*case), computing(*case))
 
 
 def right_merge(largest, totals, outs):
@@ -136,22 +140,6 @@ def linear_without_exponential(queries, keys, values, directions):
         for x in (queries / queries.shape[-1] ** 0.25, keys / keys.shape[-1] ** 0.25)
     )
     return q @ (k.T @ values) / (q @ k.sum(0))[:, None]
-
-
-def counted_by_loops(t, d_model, n_heads, n_kv_heads, d_hidden):
-    d_head = Fraction(d_model, n_heads)
-    total = 0
-    for _ in range(n_heads):
-        total += 2 * (2 * t * t * d_head) + 2 * (2 * t * d_model * d_head)
-    for _ in range(n_kv_heads):
-        total += 2 * (2 * t * d_model * d_head)
-    for rows, columns in (
-        (d_model, d_hidden),
-        (d_model, d_hidden),
-        (d_hidden, d_model),
-    ):
-        total += 2 * t * rows * columns
-    return total
 
 
 def by_log_sum_exp(largest, totals, outs):
@@ -280,8 +268,10 @@ def with_lengths_added(queries, keys, values, directions):
 
 
 RIGHT = [
-    (checks.block_operations, counted_by_loops),
-    (checks.block_operations, lambda *x: np.float64(right_operations(*x))),
+    (checks.pass_seconds, right_seconds),
+    (checks.pass_seconds, lambda *x: np.float64(right_seconds(*x))),
+    (checks.pass_seconds, lambda *x: torch.tensor(right_seconds(*x))),
+    (checks.pass_seconds, lambda *x: Fraction(right_seconds(*x))),
     (checks.merge_all, by_log_sum_exp),
     (checks.merge_all, by_logaddexp),
     (checks.merge_all, running(-1e30)),
@@ -301,14 +291,6 @@ RIGHT = [
             )
         ),
     ),
-    (checks.block_operations, lambda *x: torch.tensor(right_operations(*x))),
-    (checks.block_operations, right_operations),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: (
-            4 * t * d * d * (1 + kv / h) + 4 * t * t * d + 6 * t * d * f
-        ),
-    ),
     (checks.merge_all, right_merge),
     (checks.merge_all, merge_by_logs),
     (checks.merge_all, lambda *case: right_merge(*(x.flip(0) for x in case))),
@@ -325,6 +307,106 @@ RIGHT = [
 ]
 WRONG = [
     *wrong,
+    (
+        checks.pass_seconds,
+        lambda n, w, k, g, b, p: 2 * (w + n * k) / b + 2 * n * (w + g * k) / p,
+        "both times are added",
+    ),
+    (
+        checks.pass_seconds,
+        lambda n, w, k, g, b, p: min(2 * (w + n * k) / b, 2 * n * (w + g * k) / p),
+        "the shorter time",
+    ),
+    (
+        checks.pass_seconds,
+        lambda n, w, k, g, b, p: 2 * (w + n * k) / b,
+        "reading alone",
+    ),
+    (
+        checks.pass_seconds,
+        lambda n, w, k, g, b, p: 2 * n * (w + g * k) / p,
+        "computing alone",
+    ),
+    (
+        checks.pass_seconds,
+        by_row(
+            lambda n, w, k, g, b, p: (w + n * k) / b,
+            lambda n, w, k, g, b, p: 2 * n * (w + g * k) / p,
+        ),
+        "in bfloat16, not 1",
+    ),
+    (
+        checks.pass_seconds,
+        by_row(
+            lambda n, w, k, g, b, p: 4 * (w + n * k) / b,
+            lambda n, w, k, g, b, p: 2 * n * (w + g * k) / p,
+        ),
+        "in bfloat16, not 4",
+    ),
+    (
+        checks.pass_seconds,
+        by_row(
+            lambda n, w, k, g, b, p: 2 * w / b,
+            lambda n, w, k, g, b, p: 2 * n * (w + g * k) / p,
+        ),
+        "only the weights are read",
+    ),
+    (
+        checks.pass_seconds,
+        by_row(
+            lambda n, w, k, g, b, p: 2 * (w + k) / b,
+            lambda n, w, k, g, b, p: 2 * n * (w + g * k) / p,
+        ),
+        "one cache is read",
+    ),
+    (
+        checks.pass_seconds,
+        by_row(
+            lambda n, w, k, g, b, p: 2 * n * (w + k) / b,
+            lambda n, w, k, g, b, p: 2 * n * (w + g * k) / p,
+        ),
+        "the weights are read for each text",
+    ),
+    (
+        checks.pass_seconds,
+        by_row(
+            lambda n, w, k, g, b, p: 2 * (w + n * g * k) / b,
+            lambda n, w, k, g, b, p: 2 * n * (w + g * k) / p,
+        ),
+        "shared keys are read for each head",
+    ),
+    (
+        checks.pass_seconds,
+        by_row(
+            lambda n, w, k, g, b, p: 2 * (w + n * k) / b,
+            lambda n, w, k, g, b, p: n * (w + g * k) / p,
+        ),
+        "multiplications alone",
+    ),
+    (
+        checks.pass_seconds,
+        by_row(
+            lambda n, w, k, g, b, p: 2 * (w + n * k) / b,
+            lambda n, w, k, g, b, p: 2 * (w + g * k) / p,
+        ),
+        "the operations of one text",
+    ),
+    (
+        checks.pass_seconds,
+        by_row(
+            lambda n, w, k, g, b, p: 2 * (w + n * k) / b,
+            lambda n, w, k, g, b, p: 2 * n * w / p,
+        ),
+        "scores and mixing are missing",
+    ),
+    (
+        checks.pass_seconds,
+        by_row(
+            lambda n, w, k, g, b, p: 2 * (w + n * k) / b,
+            lambda n, w, k, g, b, p: 2 * n * (w + k) / p,
+        ),
+        "a kept number is used once",
+    ),
     (checks.merge_all, running(-9_999.0), "merge_all: for .* it gives 0, wanted"),
     (checks.merge_all, running(-99_999.0), "merge_all: for .* it gives 0, wanted"),
     (checks.linear_attention, with_features(row_by_row), "sum over the keys first"),
@@ -333,33 +415,6 @@ WRONG = [
         checks.linear_attention,
         with_features(lambda q, k, v: q @ (k.T @ v) / (q @ k.mean(0))[:, None]),
         "by the mean over the keys",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, n, f: right_operations(t, d, h, n, f) - 2 * t * (t - 1) * d,
-        "masked half is skipped",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: (
-            right_operations(t, d, h, kv, f) - 4 * t * t * (d - d / h)
-        ),
-        "scores and mixing of one head",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: 4 * t * d * (d + kv) + 4 * t * t * d + 6 * t * d * f,
-        "each with d_model / n_heads features, not one",
-    ),
-    (
-        checks.block_operations,
-        lambda *x: right_operations(*x) * float("nan"),
-        "give one number, the sum, not nan",
-    ),
-    (
-        checks.block_operations,
-        lambda *x: torch.tensor([right_operations(*x)] * 2),
-        r"give one number, the sum, not tensor\(\[6656, 6656\]\)",
     ),
     (
         checks.accumulated,
@@ -402,39 +457,12 @@ WRONG = [
         "wanted",
     ),
     (
-        checks.block_operations,
-        lambda t, d, h, kv, f: (
-            4 * t * d * d * (1 + kv // h) + 4 * t * t * d + 6 * t * d * f
-        ),
-        "n_kv_heads // n_heads is 0",
-    ),
-    (
         checks.accumulated,
         lambda *case: [
             loss if r.any() else 0.0
             for loss, r in zip(right_losses(*case), case[1], strict=True)
         ],
         "can't go backward",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) / 2,
-        "each comes with an addition",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: 8 * t * d**2 + 4 * t**2 * d + 6 * t * d * f,
-        "as wide as queries",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) - 2 * t * d * f,
-        "a gated one has three",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) - 2 * t * d * d,
-        "output projection is missing",
     ),
     (checks.merge_all, clamped(0), "above some number"),
     (
@@ -462,28 +490,11 @@ WRONG = [
         "has no mean",
     ),
     (
-        checks.block_operations,
-        lambda t, d, h, kv, f: (
-            right_operations(t, d, h, kv, f) - 2 * t * t * (d - d // h * kv)
-        ),
-        "every query still mixes every value",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: right_operations(t, d, kv, h, f),
-        "upside down",
-    ),
-    (
         checks.merge_all,
         lambda largest, totals, outs: (
             (largest - largest.amax(0).clamp(min=-1e30)).exp() * outs
         ).sum(0),
         "not divided by the sum of all",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) - 2 * t * t * d,
-        "a mask saves nothing",
     ),
     (
         checks.merge_all,
@@ -496,18 +507,6 @@ WRONG = [
         "the pieces are added as they are: shrink",
     ),
     (checks.merge_all, lambda _, totals, outs: outs[0], r"at \[0, 0\] it gives"),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: (
-            right_operations(t, d, h, kv, f) + 2 * t * d * (d - d * kv // h)
-        ),
-        "only the keys are shared: the values are,",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: right_operations(t, d, h, kv, 4 * d),
-        "the hidden layer has d_hidden features,",
-    ),
     (
         checks.accumulated,
         parts(lambda x, r, n, real: x[r].mean() / len(real)),
@@ -559,45 +558,6 @@ WRONG = [
         checks.linear_attention,
         with_features(lambda q, k, v: q @ (k.T @ v)),
         "the answers are not divided: weights sum",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) - 4 * t * t * d,
-        "at t² d_model it gives 0, wanted 4",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) * 3,
-        "the backward pass isn't asked for",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: (
-            right_operations(t, d, h, kv, f) + 4 * t * t * d * (h - 1)
-        ),
-        "scores and mixing n_heads times",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: (
-            right_operations(t, d, h, kv, f) - 4 * t * t * (d - d * kv // h)
-        ),
-        "fewer key heads save no scores",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) - t * d * f,
-        "at t d_model d_hidden it gives 5, wanted 6",
-    ),
-    (
-        checks.block_operations,
-        lambda t, d, h, kv, f: right_operations(t, d, h, kv, f) + 2 * t * d,
-        "it gives 6720, wanted 6656",
-    ),
-    (
-        checks.block_operations,
-        lambda *sizes: {"all": right_operations(*sizes)},
-        "give one number, the sum",
     ),
     (
         checks.merge_all,

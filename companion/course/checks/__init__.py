@@ -15,7 +15,7 @@ from .many_machines import columns, equal_work, parts, ring_seconds
 from .mistakes import Mistake
 from .multi_head import head_parameters, merge_heads, split_heads
 from .nothing_crashes import cabinet, goes_on, later_changes_nothing
-from .one_machine import accumulated, block_operations, linear_attention, merge_all
+from .one_machine import accumulated, linear_attention, merge_all, pass_seconds
 from .positional_encodings import buckets, induction_scores, neighbours, slopes
 from .published_weights import bits_a_weight, chat, eight_bits, rows
 from .pull_requests import packed, router, same_share, sinks

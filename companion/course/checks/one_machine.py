@@ -1,9 +1,7 @@
 """Checks of chapter 09: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
-import math
 from collections.abc import Callable
 from numbers import Real
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,166 +10,82 @@ from .compare import Exercise, check, draw, ways_of
 from .differences import difference
 from .mistakes import Mistake
 from .watch import Watch
-from .words import describe, number
-
-
-class Sizes(NamedTuple):
-    """A block's sizes, and the t tokens that go through it."""
-
-    t: int
-    d_model: int
-    n_heads: int
-    n_kv_heads: int
-    d_hidden: int
+from .words import describe
 
 
 @check
-def block_operations() -> Exercise:
-    """`answer(t, d_model, n_heads, n_kv_heads, d_hidden)`: operations, forward."""
-
-    def own_keys(s: Sizes) -> float:
-        """Of the projections to keys and values, which have n_kv_heads heads."""
-        return 4 * s.t * s.d_model**2 * s.n_kv_heads / s.n_heads
-
-    def all_scores(s: Sizes) -> float:
-        """Of scores and mixing, over the whole square."""
-        return 4 * s.t**2 * s.d_model
+def pass_seconds() -> Exercise:
+    """`answer(n_texts, n_weights, n_kept, n_sharing, bandwidth, peak)`: least time."""
 
     def right(
-        t: int,
-        d_model: int,
-        n_heads: int,
-        n_kv_heads: int,
-        d_hidden: int,
-        keys_and_values: Callable = own_keys,
-        scores: Callable = all_scores,
-        n_matrices: int = 3,
+        n_texts: int,
+        n_weights: int,
+        n_kept: int,
+        n_sharing: int,
+        bandwidth: float,
+        peak: float,
+        n_read: Callable = lambda n, weights, kept, sharing: weights + n * kept,
+        n_used: Callable = lambda n, weights, kept, sharing: (
+            n * (weights + sharing * kept)
+        ),
+        size: float = 2,
+        operations: float = 2,
+        longer: Callable = max,
     ) -> float:
-        s = Sizes(t, d_model, n_heads, n_kv_heads, d_hidden)
-        queries_and_output = 4 * t * d_model**2
-        feed_forward = n_matrices * 2 * t * d_model * d_hidden
-        attention = keys_and_values(s) + scores(s)
-        return queries_and_output + attention + feed_forward
+        sizes = n_texts, n_weights, n_kept, n_sharing
+        reading = size * n_read(*sizes) / bandwidth
+        computing = operations * n_used(*sizes) / peak
+        return longer(reading, computing)
 
     way = ways_of(right)
 
-    def of_other(sizes: Callable[[Sizes], Sizes]) -> Callable:
-        """Returns what counts right, but for other sizes."""
-        return lambda *given: right(*sizes(Sizes(*given)))
-
-    def without_output(*sizes: int) -> float:
-        s = Sizes(*sizes)
-        return right(*s) - 2 * s.t * s.d_model**2
-
-    def by_terms(
-        answer: Callable,
-        t: int,
-        d_model: int,
-        n_heads: int,
-        n_kv_heads: int,
-        d_hidden: int,
-    ) -> dict[str, float]:
-        """How often the answer holds each term, found by changing the sizes."""
-        given = Sizes(t, d_model, n_heads, n_kv_heads, d_hidden)
-        tried = [
-            given,
-            given._replace(t=2 * t),
-            given._replace(d_model=2 * d_model),
-            given._replace(n_kv_heads=n_heads),
-            given._replace(n_kv_heads=1),
-            given._replace(d_hidden=2 * d_hidden),
-        ]
-        results = [answer(*sizes) for sizes in tried]
-        for result in results:
-            is_single = isinstance(result, Tensor) and result.numel() == 1
-            is_number = is_single or isinstance(result, Real)
-            if not is_number or not math.isfinite(result):
-                raise Mistake(f"give one number, the sum, not {describe(result)}")
-        sums = torch.tensor([float(result) for result in results], dtype=torch.float64)
-
-        # Solve for the terms' factors: a row for each choice of sizes.
-        rows = []
-        for s in tried:
-            d_keys = s.d_model * s.n_kv_heads / s.n_heads
-            widths = torch.tensor([s.d_model, d_keys, s.t, s.d_hidden])
-            rows.append(s.t * s.d_model * widths)
-        terms = torch.stack(rows).double()
-        factors = torch.linalg.lstsq(terms / terms[0], sums).solution / terms[0]
-        # By default to 1e-5, in float64; a term that is missing is more.
-        if not torch.allclose(terms @ factors, sums):
-            wanted = describe(right(*given))
-            raise Mistake(f"it gives {number(float(results[0]))}, wanted {wanted}")
-        names = (
-            "t d_model²",
-            "t d_model² n_kv_heads / n_heads",
-            "t² d_model",
-            "t d_model d_hidden",
-        )
-        rounded = (factors.round(decimals=6) + 0).tolist()  # and -0 is 0
-        return dict(zip(names, rounded, strict=True))
-
     cases = [
-        Sizes(t=4, d_model=8, n_heads=4, n_kv_heads=2, d_hidden=24),
-        Sizes(t=7, d_model=12, n_heads=6, n_kv_heads=2, d_hidden=30),
-        Sizes(t=100, d_model=96, n_heads=12, n_kv_heads=4, d_hidden=256),
+        (3, 100, 20, 4, 10, 1000),
+        (5, 90, 20, 2, 100, 10),
+        (4, 50, 30, 5, 8, 40),
+        (7, 300, 11, 3, 16, 1e6),
     ]
     mistakes = {
-        "multiplications alone: each comes with an addition": (
-            lambda *sizes: right(*sizes) / 2
+        # The roof.
+        "both times are added: it reads while it computes, so the longer one counts": (
+            way(longer=lambda reading, computing: reading + computing)
         ),
-        "three times too much: the backward pass isn't asked for": (
-            lambda *sizes: right(*sizes) * 3
+        "the shorter time: both must end, so the longer one counts": way(longer=min),
+        "reading alone: with many rows computing takes longer": way(
+            longer=lambda reading, computing: reading
         ),
-        "two matrices of feed-forward: a gated one has three": way(n_matrices=2),
-        "the hidden layer has d_hidden features, not 4 d_model": (
-            of_other(lambda s: s._replace(d_hidden=4 * s.d_model))
+        "computing alone: with few rows reading takes longer": way(
+            longer=lambda reading, computing: computing
         ),
-        "half of the scores and mixing: two products, and a mask saves nothing": (
-            way(scores=lambda s: 2 * s.t**2 * s.d_model)
+        # Bytes.
+        "a number has 2 bytes in bfloat16, not 1": way(size=1),
+        "a number has 2 bytes in bfloat16, not 4": way(size=4),
+        "only the weights are read: each text's cache is, too": way(
+            n_read=lambda n, weights, kept, sharing: weights
         ),
-        "the masked half is skipped: here the whole square counts": way(
-            scores=lambda s: 2 * s.t * (s.t + 1) * s.d_model
+        "one cache is read: each text has its own": way(
+            n_read=lambda n, weights, kept, sharing: weights + kept
         ),
-        "scores and mixing n_heads times: a head has only d_model / n_heads features": (
-            way(scores=lambda s: 4 * s.t**2 * s.d_model * s.n_heads)
+        "the weights are read for each text: once for all rows": way(
+            n_read=lambda n, weights, kept, sharing: n * (weights + kept)
         ),
-        "scores and mixing of one head: there are n_heads, with d_model features": (
-            way(scores=lambda s: 4 * s.t**2 * s.d_model / s.n_heads)
+        "shared keys are read for each head of queries: they are kept once": way(
+            n_read=lambda n, weights, kept, sharing: weights + n * sharing * kept
         ),
-        "keys have n_kv_heads heads, each with d_model / n_heads features, not one": (
-            way(keys_and_values=lambda s: 4 * s.t * s.d_model * s.n_kv_heads)
+        # Operations.
+        "multiplications alone: each comes with an addition": way(operations=1),
+        "the operations of one text: each is a row of its own": way(
+            n_used=lambda n, weights, kept, sharing: weights + sharing * kept
         ),
-        "fewer key heads save no scores: every query still meets every key": way(
-            scores=lambda s: 4 * s.t**2 * s.d_model * s.n_kv_heads / s.n_heads
+        "scores and mixing are missing: each kept number is used, too": way(
+            n_used=lambda n, weights, kept, sharing: n * weights
         ),
-        "fewer heads of values save no mixing: every query still mixes every value": (
-            way(
-                scores=lambda s: 2 * s.t**2 * s.d_model * (1 + s.n_kv_heads / s.n_heads)
-            )
-        ),
-        "the output projection is missing": without_output,
-        "only the keys are shared: the values are, too": way(
-            keys_and_values=lambda s: (
-                2 * s.t * s.d_model**2 * (s.n_kv_heads / s.n_heads + 1)
-            )
-        ),
-        "keys and values are as wide as queries here": (
-            of_other(lambda s: s._replace(n_kv_heads=s.n_heads))
-        ),
-        "the share is upside down: keys have n_kv_heads / n_heads of the width": (
-            of_other(lambda s: s._replace(n_heads=s.n_kv_heads, n_kv_heads=s.n_heads))
-        ),
-        "d_model is divided by n_kv_heads: a head has d_model / n_heads features": (
-            way(keys_and_values=lambda s: 4 * s.t * s.d_model**2 / s.n_kv_heads)
-        ),
-        "n_kv_heads // n_heads is 0: keys cost nothing here": way(
-            keys_and_values=lambda s: (
-                4 * s.t * s.d_model**2 * (s.n_kv_heads // s.n_heads)
-            )
+        "a kept number is used once: each of n_sharing heads of queries uses it": way(
+            n_used=lambda n, weights, kept, sharing: n * (weights + kept)
         ),
     }
-    praise = "projections, scores and mixing, a gated layer"
-    return Exercise(right, cases, mistakes, praise, by_terms)
+    praise = "weights once, caches for each text, and the longer of two times"
+    return Exercise(right, cases, mistakes, praise)
 
 
 @check
