@@ -20,13 +20,6 @@ from companion.course import ladder
 CHAPTER = NOTEBOOKS / "17_since_then.ipynb"
 CELLS = "setup", "budget-code", "experts-code", "windows-code"
 MORE = """
-class GentleExperts(Experts):
-    def balance(self, chosen):
-        before = self.bonus.clone()
-        super().balance(chosen)
-        self.bonus = before + 0.1 * (self.bonus - before)
-
-
 class WatchedAttention(MyAttention):
     def attend(self, queries, keys, values, now):
         scores = queries @ keys.mT / self.d_head**0.5
