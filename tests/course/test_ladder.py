@@ -191,6 +191,16 @@ def test_a_rung_that_can_t_be_drawn_is_named(drawing, loss):
         drawing({"one head": 2.5, "many heads": loss}, "They help", "ROMEO:")
 
 
+def test_a_drawing_ends_with_its_last_rung_or_a_stored_one_that_is_named(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(drawings, "finish_ladder", lambda rows, *_: drawn.append(rows))
+    names = [*ladder.stored()]
+    for last in None, names[1], names[4]:
+        ladder.draw({names[2]: 2.0}, "They help", "ROMEO:", last=last)
+    rows = [[row.partition(" · ")[2] for row in each] for each in drawn]
+    assert rows == [names[:3], names[:3], names[:5]]
+
+
 def test_a_rung_alone_can_t_be_compared():
     with pytest.raises(ValueError, match="1 rungs can't be compared"):
         ladder.compare({"one head": 2.5}, "They help", "ROMEO:")
