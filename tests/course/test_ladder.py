@@ -224,7 +224,11 @@ def test_every_rung_of_a_chapter_is_stored_and_within_its_band(chapter):
     (stem,) = (stem for stem in CODE if stem.startswith(chapter))
     seen = rungs_seen(stem)
     of_chapter = [k for k, v in ladder.stored().items() if v["chapter"] == chapter]
-    assert [*seen] == of_chapter and ladder.within(seen)
+    assert [*seen] == [name for name in of_chapter if name in seen]
+    # What would take minutes is shown as it is stored.
+    is_patient = any("patient = False" in cell.source for cell in CODE[stem])
+    assert len(seen) == len(of_chapter) or is_patient
+    assert ladder.within(seen)
     drawn = [
         cell.source
         for cell in CODE[stem]
