@@ -191,6 +191,16 @@ def test_a_rung_that_can_t_be_drawn_is_named(drawing, loss):
         drawing({"one head": 2.5, "many heads": loss}, "They help", "ROMEO:")
 
 
+def test_a_drawing_ends_with_its_last_rung_or_a_stored_one_that_is_named(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(drawings, "finish_ladder", lambda rows, *_: drawn.append(rows))
+    names = [*ladder.stored()]
+    for last in None, names[1], names[4]:
+        ladder.draw({names[2]: 2.0}, "They help", "ROMEO:", last=last)
+    rows = [[row.partition(" · ")[2] for row in each] for each in drawn]
+    assert rows == [names[:3], names[:3], names[:5]]
+
+
 def test_a_rung_alone_can_t_be_compared():
     with pytest.raises(ValueError, match="1 rungs can't be compared"):
         ladder.compare({"one head": 2.5}, "They help", "ROMEO:")
@@ -214,7 +224,11 @@ def test_every_rung_of_a_chapter_is_stored_and_within_its_band(chapter):
     (stem,) = (stem for stem in CODE if stem.startswith(chapter))
     seen = rungs_seen(stem)
     of_chapter = [k for k, v in ladder.stored().items() if v["chapter"] == chapter]
-    assert [*seen] == of_chapter and ladder.within(seen)
+    assert [*seen] == [name for name in of_chapter if name in seen]
+    # What would take minutes is shown as it is stored.
+    is_patient = any("patient = False" in cell.source for cell in CODE[stem])
+    assert len(seen) == len(of_chapter) or is_patient
+    assert ladder.within(seen)
     drawn = [
         cell.source
         for cell in CODE[stem]

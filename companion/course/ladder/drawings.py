@@ -8,17 +8,20 @@ from ..plots import COLORS, finish
 from .stored_rungs import measured, stored
 
 
-def draw(rungs: dict[str, float], title: str, says: str) -> None:
+def draw(
+    rungs: dict[str, float], title: str, says: str, *, last: str | None = None
+) -> None:
     """Draws these rungs, and the stored ones that come before the last of them.
 
-    The title states the finding. A black line in a bar spans the three seeds that are
+    `last` is a stored rung to end with, where that comes later. The title states the
+    finding. A black line in a bar spans the three seeds that are
     stored. `says` is what a model of the last rung writes. Raises ValueError for a rung
     that is no finite number.
     """
     check_finite(rungs)
     known = stored()
     names = [*known]
-    ends = [i + 1 for i, name in enumerate(names) if name in rungs]
+    ends = [i + 1 for i, name in enumerate(names) if name in {*rungs, last}]
     shown = names[: max(ends, default=len(names))]
     losses = {name: measured(name) for name in shown} | rungs
     rows = [
