@@ -239,7 +239,7 @@ BAD = {
         (lambda: c.FeedForward(8, 0), WHOLE),
         (lambda: c.GatedFeedForward(8, activation="swish"), "activation is 'swish'"),
     ],
-    "Block": [(lambda: PAIR.decoder.blocks[0](random(2, 3, 8)), "needs one")],
+    "Block": [(lambda: PAIR.decoder.blocks[0](random(2, 3, 8)), "none was given")],
     "GPTConfig": [
         (lambda: c.GPTConfig(n_layers=0), WHOLE),
         (lambda: c.GPTConfig(n_kv_heads=True), WHOLE),
@@ -507,3 +507,32 @@ def test_bad_input_is_refused_with_the_numbers_and_the_reason(name):
         if not (found.startswith("ValueError: ") and words in found):
             wrong.append(f"{name}, call {i}, {words!r}: {found}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("engine", ["fused", "explicit", "flash"])
+def test_a_mask_of_other_streams_is_refused_and_the_cache_stays(engine):
+    model = c.GPT(replace(CONFIG, engine=engine), seeded()).eval()
+    cache = model.new_cache()
+    mask = torch.ones(3, 1, 5, 5, dtype=torch.bool)
+    with torch.no_grad():
+        with pytest.raises(
+            ValueError, match=r"mask \(3, 1, 5, 5\) is of other streams"
+        ):
+            model(TOKENS[:1], cache, mask=mask)
+        torch.testing.assert_close(model(TOKENS[:1], cache), model(TOKENS[:1]))
+
+
+@pytest.mark.parametrize("function", [c.attention, c.flash_attention])
+def test_keys_of_other_streams_or_heads_are_refused(function):
+    queries = HEADS[:1]
+    for keys in HEADS, HEADS[:1, :2]:
+        with pytest.raises(ValueError, match="keys .* are of other streams or heads"):
+            function(queries, keys, keys)
+
+
+def test_a_context_is_of_one_source_or_of_one_for_each_stream():
+    reader = PAIR.read(TOKENS)
+    with pytest.raises(ValueError, match="of 2 sources, and the tokens of 3 streams"):
+        reader(random_tokens(3, 1, d_vocab=11))
+    with pytest.raises(ValueError, match="source is .* must be integers"):
+        PAIR.read(TOKENS[0])

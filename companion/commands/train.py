@@ -27,7 +27,7 @@ def parse_options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--bfloat16",
         action=argparse.BooleanOptionalAction,
-        help="half precision, where the processor has it faster",
+        help="half precision; by default where the processor has it faster",
     )
     parser.add_argument("--checkpoint", type=Path, help="by default in the data cache")
     parser.add_argument(

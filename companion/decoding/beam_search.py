@@ -28,7 +28,8 @@ class Candidate(NamedTuple):
 
 
 def score(log_prob: float, length: int, penalty: float) -> float:
-    """Returns by what texts of different lengths are compared. Wu et al. 2016."""
+    """Returns by what texts of different lengths are compared. The plain form of
+    what Wu et al. 2016 have."""
     return log_prob / length**penalty
 
 

@@ -214,10 +214,10 @@ class Block(nn.Module):
     def read(self, x: Tensor, context: BlockContext | None) -> Tensor:
         """Lets x (b t c) attend to the context. Returns (b t c).
 
-        Raises ValueError where there is none, or nothing that reads one.
+        Raises ValueError where there is none.
         """
         if self.cross_attention is None or context is None:
-            raise ValueError("a block that reads a context needs one, and none else")
+            raise ValueError("this block reads a context, and none was given")
         source, mask = context
         return self.cross_attention(x, source, mask=mask)
 

@@ -6,6 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from ..inputs import check_tensor
 from .attention import padding_mask
 from .cache import Cache
 from .gpt import GPT, GPTConfig, check_tie, evaluating
@@ -70,6 +71,7 @@ class EncoderDecoder(nn.Module):
         number of lengths than sources, and for a length that is not from 1 to s; of
         lengths on an accelerator, where to look is to wait, none is looked at.
         """
+        check_tensor("integers", "b s", source=source)
         b, n = source.shape
         if lengths is None:
             lengths = torch.full((b,), n)

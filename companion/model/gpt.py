@@ -259,9 +259,6 @@ class GPT(nn.Module):
         """
         if cache is not None and not self.causal:
             raise ValueError("an encoder takes no cache: its tokens see later ones")
-        if self.cross or context is not None:
-            check_context(context, len(self.blocks) if self.cross else 0)
-
         # Each token's vector. Only if that fails are the tokens looked at.
         try:
             n_streams, n_tokens = tokens.shape
@@ -269,6 +266,8 @@ class GPT(nn.Module):
         except Exception:
             check_tokens(tokens, self.config.d_vocab)
             raise  # something else failed
+        if self.cross or context is not None:
+            check_context(context, len(self.blocks) if self.cross else 0, n_streams)
 
         # Where the tokens stand, what they may see, and by what they know their order.
         if cache is not None:
@@ -380,14 +379,26 @@ def check_tokens(tokens: Tensor, d_vocab: int) -> None:
     check_in_vocabulary(d_vocab, tokens=tokens)
 
 
-def check_context(context: list[BlockContext] | None, n_reading: int) -> None:
-    """Raises ValueError unless the context is for so many blocks as read one."""
+def check_context(
+    context: list[BlockContext] | None, n_reading: int, n_streams: int
+) -> None:
+    """Raises ValueError unless the context is for these blocks and streams.
+
+    It is for so many blocks as read one, and of one source or of one for each stream.
+    """
     n_given = 0 if context is None else len(context)
     if n_given != n_reading:
         raise ValueError(
             f"the context is for {n_given} blocks, and {n_reading} of this model's read"
             " one; `project_context` of a model with `cross` makes it"
         )
+    for source, _ in context or []:
+        n_sources = len(source[0] if isinstance(source, tuple) else source)
+        if n_sources not in (1, n_streams):
+            raise ValueError(
+                f"the context is of {n_sources} sources, and the tokens of {n_streams}"
+                " streams: all streams read one, or each reads its own"
+            )
 
 
 def at_places(x: Tensor, places: int | Tensor) -> Tensor:

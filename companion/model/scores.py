@@ -44,6 +44,12 @@ def check_bias_axes(bias: Tensor, queries: Heads) -> None:
         check_mask_axes(bias)
 
 
+def broadcasts_to(x: Tensor, queries: Heads) -> bool:
+    """Whether x has 1 or as many of the queries' streams and heads, axis by axis."""
+    pairs = zip(reversed(x.shape[:-2]), reversed(queries.shape[:-2]), strict=False)
+    return x.dim() <= queries.dim() and all(n in (1, wanted) for n, wanted in pairs)
+
+
 def check_mask_beside(queries: Heads, mask: Tensor, is_causal: bool = False) -> None:
     """Raises ValueError unless a mask is one for these queries (b h t d).
 
@@ -56,6 +62,11 @@ def check_mask_beside(queries: Heads, mask: Tensor, is_causal: bool = False) -> 
         check_bias_axes(mask, queries)
     elif queries.dim() == 4:
         check_mask_axes(mask)
+    if not broadcasts_to(mask, queries):
+        raise ValueError(
+            f"mask {tuple(mask.shape)} is of other streams or heads than queries"
+            f" {tuple(queries.shape)}"
+        )
 
 
 def check_attention(
@@ -69,6 +80,12 @@ def check_attention(
         raise ValueError(f"queries have {d} features and keys {d_keys}")
     if s != values.shape[-2]:
         raise ValueError(f"{s} keys have {values.shape[-2]} values")
+    for name, x in (("keys", keys), ("values", values)):
+        if not broadcasts_to(x, queries):
+            raise ValueError(
+                f"{name} {tuple(x.shape)} are of other streams or heads than queries"
+                f" {tuple(queries.shape)}"
+            )
     if queries.dtype != keys.dtype:
         raise ValueError(f"queries are {queries.dtype} and keys {keys.dtype}")
     if mask is None:

@@ -301,8 +301,8 @@ def muon(
 ) -> Muon:
     """Returns Muon for the matrices in the model's blocks, AdamW for everything else.
 
-    `lr` is Muon's learning rate, `adam_lr` that of AdamW. Raises ValueError for a model
-    without `blocks`. Jordan et al. 2024.
+    `lr` is Muon's learning rate, `adam_lr` that of AdamW, whose betas are (0.9, 0.95).
+    Raises ValueError for a model without `blocks`. Jordan et al. 2024.
     """
     matrices = []
     others = []

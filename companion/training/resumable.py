@@ -72,7 +72,8 @@ class Resumable:
             metadata = load_checkpoint(
                 path, saved_part, optimizer, generator, **self.settings
             )
-            self.step = metadata.pop("step")
+            self.step = step_of(metadata, path)
+            del metadata["step"]
             for name in settings:
                 del metadata[name]
             self.notes = metadata
@@ -226,8 +227,19 @@ def explain_resuming(path: Path | None) -> str:
     if not path.exists():
         return f"no step is whole, and there is no checkpoint in {path}"
     _, header = read_checkpoint(path)
-    step = header["metadata"]["step"]
+    step = step_of(header["metadata"], path)
     return f"run it again to go on after step {step}, from {path}"
+
+
+def step_of(metadata: dict[str, Any], path: Path) -> int:
+    """Returns the step of a run's checkpoint. Raises CheckpointError for another's."""
+    step = metadata.get("step")
+    if not isinstance(step, int):
+        raise CheckpointError(
+            f"{path} is a checkpoint without the number of its step ({step!r}), and no"
+            " run's: take another path"
+        )
+    return step
 
 
 def unsaved(what: str, path: Path, error: OSError) -> OSError:

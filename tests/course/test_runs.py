@@ -23,9 +23,10 @@ from processes import together, torchrun
 from safetensors.torch import load_file
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from companion import RECIPES, AdamW, Recipe, muon, train_recipe
+from companion import RECIPES, AdamW, Recipe, muon, save_checkpoint, train_recipe
 from companion.commands import train
 from companion.course import runs
+from companion.training.checkpoints import CheckpointError
 from companion.training.processes import Process
 
 HERE = Path(__file__).parent
@@ -415,6 +416,17 @@ def test_resuming_by_another_recipe_or_seed_is_refused_by_name(
     before = path.read_bytes()
     with pytest.raises(ValueError, match=message):
         quietly(other, path, seed=seed, bfloat16=other.bfloat16)
+    assert path.read_bytes() == before
+
+
+def test_a_checkpoint_without_a_step_is_no_run_s(path):
+    recipe = replace(THREE_STEPS, n_steps=1)
+    model, _ = quietly(recipe)
+    settings = recipe.settings(0)
+    save_checkpoint(path, model, muon(model), torch.Generator(), recipe=settings)
+    before = path.read_bytes()
+    with pytest.raises(CheckpointError, match="without the number of its step"):
+        quietly(recipe, path)
     assert path.read_bytes() == before
 
 

@@ -188,7 +188,7 @@ def test_what_a_block_cannot_be_or_do_is_refused():
     reading = new_block(cross=True)
     x = random(2, 5, 12)
     for words, call in (
-        ("reads a context needs one", lambda: reading(x)),
+        ("reads a context, and none was given", lambda: reading(x)),
         ("nothing reads it", lambda: new_block(Block)(x, (x, None))),
         ("nothing reads it", lambda: new_block(PostNormBlock)(x, (x, None))),
         ("d_hidden is 0; it must be 1 or more", lambda: FeedForward(6, 0)),

@@ -85,7 +85,11 @@ class Exercise:
 
 def ways_of(right: Callable) -> Callable[..., Callable]:
     """Returns `way`: `way(part=other)` is the right way with that part changed."""
-    return partial(partial, right)
+
+    def way(**parts: object) -> Callable:
+        return partial(right, **parts)
+
+    return way
 
 
 def check(function: Callable[[], Exercise]) -> Callable[[Callable], None]:
