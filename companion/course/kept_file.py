@@ -130,8 +130,8 @@ def names_in(section: str) -> set[str]:
     return set().union(*(statement.names for statement in statements(section)))
 
 
-def names_defined(node: ast.stmt) -> set[str]:
-    """Returns the names that a statement gives something to.
+def names_defined(node: ast.AST) -> set[str]:
+    """Returns the names that a statement, or a part of one, gives something to.
 
     A class that extends the one of its name counts by its members: two cells of a
     chapter may each give it other ones.
@@ -146,12 +146,12 @@ def names_defined(node: ast.stmt) -> set[str]:
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {alias.asname or alias.name for alias in node.names}
-    loops = (x.target for x in ast.walk(node) if isinstance(x, ast.comprehension))
-    within = {id(x) for target in loops for x in ast.walk(target)}  # a loop's own
-    stored = (x for x in ast.walk(node) if isinstance(x, ast.Name))
-    return {
-        x.id for x in stored if isinstance(x.ctx, ast.Store) and id(x) not in within
-    }
+    if isinstance(node, ast.Name):
+        return {node.id} if isinstance(node.ctx, ast.Store) else set()
+    parts: list[ast.AST] = [*ast.iter_child_nodes(node)]  # of an `if`: what it holds
+    if isinstance(node, ast.comprehension):
+        parts.remove(node.target)  # its own
+    return set().union(*map(names_defined, parts))
 
 
 def unused(path: Path) -> Path:

@@ -377,3 +377,10 @@ def test_the_file_is_a_module_by_itself(path):
     subprocess.run(
         [sys.executable, "-c", program], cwd=path.parent, env=environment, check=True
     )
+
+
+def test_a_function_gives_way_where_the_older_one_stands_within_an_if():
+    older = "if True:\n    def width():\n        wide = 2\n        return wide"
+    newer = "def width():\n    return 3"
+    assert kept_file.merged(older, newer) == newer
+    assert kept_file.merged(newer, older) == older
