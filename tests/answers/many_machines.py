@@ -18,20 +18,51 @@ def right_seconds(n_bytes, bandwidths):
     return seconds
 
 
-def right_columns(W_Q, W_K, n_heads, n_kv_heads, rank, p):
-    d_head = W_Q.shape[1] // n_heads
-    queries, keys = W_Q.split(d_head, 1), W_K.split(d_head, 1)
-    own = torch.arange(n_heads).chunk(p)[rank].tolist()
-    needed = sorted({head // (n_heads // n_kv_heads) for head in own})
-    own_queries = torch.cat([queries[i] for i in own], 1)
-    return own_queries, torch.cat([keys[i] for i in needed], 1)
+def options(n, n_layers, d, p, n_tokens, bandwidth):
+    """Stage, checkpoints, bytes and the two times of each way, in GB and seconds."""
+    compute = n * n_tokens * 6 / 395.6e12
+    network = 4 * n * (1 - 1 / p) / bandwidth
+    block = 37.5 * d * n_tokens
+    loss = n_tokens * 128_000
+    stages = (16, 1), (4 + 12 / p, 1), (2 + 14 / p, 1), (16 / p, 1.5)
+    for stage, (known, often) in enumerate(stages):
+        yield stage, False, known * n, n_layers * block + loss, compute, often * network
+        inputs = n_layers * 2 * d * n_tokens
+        least = inputs + block + loss
+        yield stage, True, known * n, least, compute * 4 / 3, often * network
 
 
-def columns(keys):
-    def answer(W_Q, W_K, h, n, rank, p):
-        return right_columns(W_Q, W_K, h, n, rank, p)[0], keys(W_K, h, n, rank, p)
+def right_plan(n, n_layers, d, p, n_tokens, bandwidth, room):
+    best = None
+    for stage, checkpoints, *rest in options(n, n_layers, d, p, n_tokens, bandwidth):
+        known, kept, compute, network = rest
+        if known + kept > room:
+            continue
+        # Stored ever less from stage to stage, so a later one wins where times agree.
+        if best is None or compute + network <= best[0]:
+            best = compute + network, [stage, checkpoints]
+    return best[1]
+
+
+def planned(rank, stored=lambda known, kept, p: known + kept):
+    """The way of least `rank(compute, network, size, stage)` among those that fit."""
+
+    def answer(n, n_layers, d, p, n_tokens, bandwidth, room):
+        ranked = []
+        for stage, checkpoints, known, kept, compute, network in options(
+            n, n_layers, d, p, n_tokens, bandwidth
+        ):
+            size = known + kept
+            if stored(known, kept, p) <= room:
+                key = rank(compute, network, size, stage)
+                ranked.append((key, (stage, checkpoints)))
+        return min(ranked)[1]
 
     return answer
+
+
+def time_and_size(compute, network, size, stage):
+    return compute + network, size
 
 
 def right_parts(xs, weights, bias):
@@ -41,37 +72,6 @@ def right_parts(xs, weights, bias):
 @wrong(checks.parts, "the bias is missing")
 def products(xs, weights, bias):
     return [x @ w for x, w in zip(xs, weights, strict=True)]
-
-
-def by_index(W_Q, W_K, n_heads, n_kv_heads, rank, p):
-    d = W_Q.shape[1] // n_heads
-    heads = torch.arange(rank * n_heads // p, (rank + 1) * n_heads // p)
-    keys = (heads // (n_heads // n_kv_heads)).unique()
-    columns_of_head = torch.arange(d)
-    return [
-        matrix[:, (own[:, None] * d + columns_of_head).flatten()]
-        for matrix, own in ((W_Q, heads), (W_K, keys))
-    ]
-
-
-def by_repeating(W_Q, W_K, n_heads, n_kv_heads, rank, p):
-    """Each head of queries gets the number of its keys; repeated ones go."""
-    numbers = torch.arange(n_kv_heads).repeat_interleave(n_heads // n_kv_heads)
-    heads = W_K.chunk(n_kv_heads, 1)
-    yield W_Q.tensor_split(p, 1)[rank]
-    own = numbers.chunk(p)[rank].unique_consecutive()
-    yield torch.cat([heads[i] for i in own.tolist()], 1)
-
-
-def key_heads(heads):
-    """Its own queries, and those `heads(needed, n_kv_heads, rank, p)` of keys."""
-
-    def keys(W_K, h, n, rank, p):
-        needed = [i * n // h for i in range(rank * h // p, (rank + 1) * h // p)]
-        own = heads(needed, n, rank, p)
-        return torch.cat([W_K.split(W_K.shape[1] // n, 1)[i] for i in own], 1)
-
-    return columns(keys)
 
 
 def bias_element_by_element(xs, weights, bias):
@@ -115,9 +115,9 @@ def recursive_pieces(p):
 
 
 RIGHT = [
+    (checks.plan, right_plan),
+    (checks.plan, planned(time_and_size)),
     (checks.ring_seconds, lambda n, b: np.max(n / np.array(b)) * (2 - 2 / len(b))),
-    (checks.columns, by_index),
-    (checks.columns, by_repeating),
     (checks.parts, bias_element_by_element),
     (checks.parts, emptied),
     (
@@ -133,9 +133,6 @@ RIGHT = [
         checks.ring_seconds,
         lambda n, cables: torch.tensor(2 * (1 - 1 / len(cables)) * n / min(cables)),
     ),
-    (checks.columns, right_columns),
-    (checks.columns, lambda *case: [*right_columns(*case)]),
-    (checks.columns, lambda *case: (x.clone() for x in right_columns(*case))),
     (checks.parts, right_parts),
     (checks.parts, lambda *case: torch.stack(right_parts(*case))),
     (
@@ -153,55 +150,75 @@ RIGHT = [
 WRONG = [
     *wrong,
     (
-        checks.columns,
-        columns(
-            lambda K, h, n, r, p: K[:, r * n // p * (d := K.shape[1] // n) :][
-                :, : max(1, n // p) * d
-            ]
-        ),
-        "n_kv_heads // p heads of keys, or one",
+        checks.plan,
+        planned(time_and_size, stored=lambda known, kept, p: known),
+        "the activations are missing",
     ),
-    (checks.columns, key_heads(lambda needed, *_: needed[:1]), "first query asks"),
-    (checks.columns, key_heads(lambda needed, *_: needed[-1:]), "last query asks"),
-    (checks.columns, key_heads(lambda needed, *_: needed), "is kept once"),
     (
-        checks.columns,
-        key_heads(
-            lambda needed, n, r, p: (
-                [r // (p // n)] if p >= n else range(r * (n // p), (r + 1) * (n // p))
+        checks.plan,
+        planned(time_and_size, stored=lambda known, kept, p: kept),
+        "the activations alone",
+    ),
+    (
+        checks.plan,
+        planned(time_and_size, stored=lambda known, kept, p: known + kept / p),
+        "n_tokens are one machine's",
+    ),
+    (
+        checks.plan,
+        lambda n, n_layers, d, p, n_tokens, *rest: right_plan(
+            n, n_layers, d, p, n_tokens // p, *rest
+        ),
+        "plan: for n = 1.3e",
+    ),
+    (
+        checks.plan,
+        planned(lambda compute, network, size, stage: (compute, size)),
+        "computing alone",
+    ),
+    (
+        checks.plan,
+        planned(lambda compute, network, size, stage: (network, size)),
+        "sending alone",
+    ),
+    (
+        checks.plan,
+        planned(lambda compute, network, size, stage: (max(compute, network), size)),
+        "the longer of both times",
+    ),
+    (
+        checks.plan,
+        planned(lambda compute, network, size, stage: (compute + network, stage)),
+        "of equally fast ones the one that stores least$",
+    ),
+    (
+        checks.plan,
+        planned(lambda compute, network, size, stage: (compute + network, -size)),
+        "not most",
+    ),
+    (
+        checks.plan,
+        planned(lambda compute, network, size, stage: size),
+        "this stores least",
+    ),
+    (
+        checks.plan,
+        planned(lambda compute, network, size, stage: (-compute - network, size)),
+        "the slowest that fits",
+    ),
+    (
+        checks.plan,
+        planned(
+            lambda compute, network, size, stage: (
+                compute + network / (1.5 if stage == 3 else 1),
+                size,
             )
         ),
-        r"n_kv_heads = 3, rank = 0, p = 2: at W_K's columns the shape is",
+        "stage 3 sends half as much again",
     ),
-    (
-        checks.columns,
-        key_heads(
-            lambda needed, n, r, p: range(
-                k := min(r * n // p, n - -(-n // p)), k + -(-n // p)
-            )
-        ),
-        r"n_kv_heads = 4, rank = 1, p = 6: at W_K's columns the shape is",
-    ),
-    (
-        checks.columns,
-        lambda Q, K, h, n, r, p: (Q[:, : len(5)], K),
-        r"TypeError: object of type 'int' has no len\(\)$",
-    ),
-    (
-        checks.columns,
-        lambda Q, K, h, n, r, p: (Q.chunk(p, 1)[r + p], K),
-        "IndexError: tuple index out of range$",
-    ),
-    (
-        checks.columns,
-        lambda Q, K, h, n, r, p: ([Q.chunk(h, 1)[i] for i in range(h / p)], K),
-        "heads are counted in whole numbers",
-    ),
-    (
-        checks.columns,
-        lambda *case: dict(zip("QK", right_columns(*case), strict=True)),
-        "give two matrices",
-    ),
+    (checks.plan, lambda *case: right_plan(*case)[0], "plan: "),
+    (checks.plan, lambda *case: right_plan(*case)[::-1], "first the stage"),
+    (checks.plan, lambda *case: print(right_plan(*case)), "is there a `return`"),
     (
         checks.ring_seconds,
         lambda n, b: 2 * (len(b) - 1) * n / (len(b) - 1) / min(b),
@@ -366,90 +383,6 @@ WRONG = [
         checks.equal_work,
         lambda p: [(r, p + (r + 1) % p) for r in range(p)],
         r"the ranks compute \[8, 10, 12, 14, 11\] blocks",
-    ),
-    (checks.columns, columns(lambda K, h, n, r, p: K), "not cut"),
-    (
-        checks.columns,
-        lambda Q, K, h, n, r, p: [
-            x[:, r * Q.shape[1] // p :][:, : Q.shape[1] // p] for x in (Q, K)
-        ],
-        "narrower",
-    ),
-    (
-        checks.columns,
-        lambda Q, K, h, n, r, p: (
-            Q[:, r * h // p : (r + 1) * h // p],
-            K[:, r * h // p * n // h : ((r + 1) * h // p * n - 1) // h + 1],
-        ),
-        "these are heads",
-    ),
-    (
-        checks.columns,
-        columns(
-            lambda K, h, n, r, p: K[
-                :, r * (n // p) * K.shape[1] // n : (r + 1) * (n // p) * K.shape[1] // n
-            ]
-        ),
-        "neighbours keep the same one",
-    ),
-    (
-        checks.columns,
-        lambda Q, K, h, n, r, p: [x.chunk(p, 1)[r] for x in (Q, K)],
-        "neighbours keep a whole one",
-    ),
-    (
-        checks.columns,
-        columns(lambda K, h, n, r, p: K.split(K.shape[1] // n, 1)[r]),
-        "fewer heads of keys than ranks",
-    ),
-    (
-        checks.columns,
-        columns(
-            lambda K, h, n, r, p: torch.cat(
-                K.split(K.shape[1] // n, 1)[r % n :][: max(1, n // p)], 1
-            )
-        ),
-        "modulo n_kv_heads",
-    ),
-    (
-        checks.columns,
-        lambda Q, K, *rest: [x.T for x in right_columns(Q.T, K.T, *rest)],
-        "these are rows",
-    ),
-    (checks.columns, lambda *case: right_columns(*case)[::-1], "first the queries'"),
-    (
-        checks.columns,
-        lambda *case: [x[:, :-1] for x in right_columns(*case)],
-        "no longer there",
-    ),
-    (checks.columns, lambda *case: right_columns(*case)[0], "give two matrices"),
-    (checks.columns, lambda *case: print(len(case)), "is there a `return`"),
-    (
-        checks.columns,
-        lambda Q, K, h, n, r, p: (Q[:, r * Q.shape[1] / p :], K),
-        "whole numbers: divide",
-    ),
-    (
-        checks.columns,
-        lambda Q, K, h, n, r, p: [x[:, r::p] for x in right_columns(Q, K, h, n, r, p)],
-        "at W_Q's columns the shape is",
-    ),
-    (
-        checks.columns,
-        lambda Q, K, h, n, r, p: [
-            x[:, (r + 1) * x.shape[1] // p : (r + 2) * x.shape[1] // p]
-            if x is Q
-            else K[
-                :,
-                ((r + 1) * h // p * n // h) * K.shape[1] // n : (
-                    ((r + 2) * h // p * n - 1) // h + 1
-                )
-                * K.shape[1]
-                // n,
-            ]
-            for x in (Q, K)
-        ],
-        "ranks count from 0",
     ),
     (
         checks.ring_seconds,

@@ -14,7 +14,7 @@ LATER = CHAPTERS[6:]  # from 06 on
 CHECKS = list(dict.fromkeys(check for c in LATER for check, _ in c.RIGHT))
 
 LISTS = (checks.write, checks.ending, checks.talk, checks.schedule, checks.accumulated)
-LISTS += (checks.columns, checks.parts, checks.equal_work, checks.rows, checks.chat)
+LISTS += (checks.plan, checks.parts, checks.equal_work, checks.rows, checks.chat)
 LISTS += (checks.answers_alone, checks.only_adapters)
 INNER_LISTS = (checks.talk, checks.schedule, checks.equal_work)
 KINDS = {

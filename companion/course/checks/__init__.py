@@ -11,7 +11,7 @@ from .encoder_decoder import padded_loss, read_once, shifted, soft_targets
 from .fine_tuning import answers_alone, choice, merged, only_adapters, trainable
 from .inside import carry, lens, way
 from .kv_cache import in_place, place, talk, text_cost
-from .many_machines import columns, equal_work, parts, ring_seconds
+from .many_machines import equal_work, parts, plan, ring_seconds
 from .mistakes import Mistake
 from .multi_head import head_parameters, merge_heads, split_heads
 from .nothing_crashes import cabinet, goes_on, later_changes_nothing

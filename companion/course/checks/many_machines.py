@@ -1,14 +1,16 @@
 """Checks of chapter 11: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import product
 from numbers import Real
 
-import torch
 from torch import Tensor
 
-from .compare import Exercise, Raises, check, draw, identity, ways_of
+from .compare import Exercise, check, draw, identity, ways_of
 from .mistakes import Mistake
 from .words import describe, listed
+
+WAYS = [*product(range(4), (False, True))]  # stages, and whether there are checkpoints
 
 
 @check
@@ -64,138 +66,114 @@ def ring_seconds() -> Exercise:
 
 
 @check
-def columns() -> Exercise:
-    """`answer(W_Q, W_K, n_heads, n_kv_heads, rank, p)`: a rank's columns of both."""
+def plan() -> Exercise:
+    """`answer(n, n_layers, d, p, n_tokens, bandwidth, room)`: stage and checkpoints."""
 
-    # n_heads is h here, and n_kv_heads is n.
+    def known(n: float, p: int, stage: int) -> float:
+        """Bytes of a machine's optimizer, gradients and weights."""
+        optimizer = 12 * n / (p if stage >= 1 else 1)
+        gradients = 2 * n / (p if stage >= 2 else 1)
+        weights = 2 * n / (p if stage >= 3 else 1)
+        return optimizer + gradients + weights
 
-    def columns_of(W: Tensor, d_head: int, heads: Sequence[int]) -> Tensor:
-        """The columns of some heads, one after the other."""
-        parts = [W[:, head * d_head : (head + 1) * d_head] for head in heads]
-        return torch.cat([W[:, :0], *parts], 1)
-
-    def asked(own: range, h: int, n: int, rank: int, p: int) -> range:
-        """The heads of keys that a rank's own heads of queries ask."""
-        return range(own[0] * n // h, own[-1] * n // h + 1)
+    def kept(n_layers: int, d: int, n_tokens: int, checkpoints: bool) -> float:
+        """Bytes of a machine's activations."""
+        inputs = 2 * d * n_tokens
+        blocks = 18.75 * inputs * (1 if checkpoints else n_layers)
+        if checkpoints:
+            blocks += n_layers * inputs
+        return blocks + 4 * 32_000 * n_tokens
 
     def right(
-        W_Q: Tensor,
-        W_K: Tensor,
-        h: int,
-        n: int,
-        rank: int,
+        n: float,
+        n_layers: int,
+        d: int,
         p: int,
-        kept: Callable = asked,
-        width: Callable = identity,
-    ) -> tuple[Tensor, Tensor]:
-        own = range(rank * h // p, (rank + 1) * h // p)
-        d = width(W_Q.shape[1] // h)
-        return columns_of(W_Q, d, own), columns_of(W_K, d, kept(own, h, n, rank, p))
+        n_tokens: int,
+        bandwidth: float,
+        room: float,
+        ways: list[tuple[int, bool]] = WAYS,
+        more: float = 4 / 3,  # to compute, with checkpoints
+        often: float = 3 / 2,  # to send, in stage 3
+        around: Callable = lambda p: (p - 1) / p,
+        stored: Callable = lambda known, kept, p, stage: known + kept,
+        both: Callable = lambda compute, network: compute + network,
+        rank: Callable = lambda seconds, size, stage: (seconds, size),
+    ) -> tuple[int, bool]:
+        fitting = []
+        for stage, checkpoints in ways:
+            activations = kept(n_layers, d, n_tokens, checkpoints)
+            size = stored(known(n, p, stage), activations, p, stage)
+            compute = 6 * n * n_tokens / (0.4 * 989e12) * (more if checkpoints else 1)
+            network = around(p) * 4 * n / bandwidth * (often if stage == 3 else 1)
+            if size <= room:
+                ranked = rank(both(compute, network), size, stage)
+                fitting.append((ranked, stage, checkpoints))
+        _, stage, checkpoints = min(fitting)
+        return stage, checkpoints
 
     way = ways_of(right)
 
-    def part_of_a_key_head(
-        W_Q: Tensor, W_K: Tensor, h: int, n: int, rank: int, p: int
-    ) -> tuple[Tensor, Tensor]:
-        queries, _ = right(W_Q, W_K, h, n, rank, p)
-        width = W_K.shape[1]
-        return queries, W_K[:, rank * width // p : (rank + 1) * width // p]
-
-    def as_many_key_heads_as_ranks(
-        W_Q: Tensor, W_K: Tensor, h: int, n: int, rank: int, p: int
-    ) -> tuple[Tensor, Tensor]:
-        queries, _ = right(W_Q, W_K, h, n, rank, p)
-        return queries, W_K.split(W_Q.shape[1] // h, 1)[rank]
-
-    def rows_of_both(W_Q: Tensor, W_K: Tensor, *sizes: int) -> tuple[Tensor, Tensor]:
-        queries, keys = right(W_Q.mT, W_K.mT, *sizes)
-        return queries.mT, keys.mT
-
-    def two_matrices(
-        answer: Callable,
-        W_Q: Tensor,
-        W_K: Tensor,
-        n_heads: int,
-        n_kv_heads: int,
-        rank: int,
-        p: int,
-    ) -> dict[str, Tensor]:
-        matrices = answer(W_Q, W_K, n_heads, n_kv_heads, rank, p)
-        if not isinstance(matrices, list | tuple) or len(matrices) != 2:
-            raise Mistake("give two matrices: columns of W_Q, and columns of W_K")
-        return {"W_Q's columns": matrices[0], "W_K's columns": matrices[1]}
-
-    def case(d_head: int, n_heads: int, n_kv_heads: int, rank: int, p: int) -> tuple:
-        d_model = d_head * n_heads
-        W_Q = draw(d_model, d_model)
-        W_K = draw(d_model, d_head * n_kv_heads, seed=1)
-        return W_Q, W_K, n_heads, n_kv_heads, rank, p
-
+    llama = (7e9, 32, 4096)
+    larger = (13e9, 40, 5120)
     cases = [
-        case(4, 6, 2, 1, 2),
-        case(2, 12, 4, 2, 4),
-        case(6, 8, 4, 5, 8),
-        case(5, 6, 3, 0, 3),
-        case(4, 8, 2, 1, 4),
-        # Several heads of keys a rank, and heads that two ranks ask.
-        case(4, 8, 8, 1, 2),
-        case(4, 6, 3, 0, 2),
-        case(4, 6, 3, 1, 2),
-        case(6, 12, 4, 1, 6),
+        (*llama, 8, 8192, 50e9, 80e9),
+        (*larger, 32, 8192, 50e9, 80e9),
+        (*larger, 32, 8192, 1.25e9, 80e9),
+        (*llama, 2, 8192, 40e9, 100e9),
+        (*llama, 2, 4096, 50e9, 100e9),
+        (*llama, 2, 8192, 20e9, 90e9),
+        (70e9, 80, 8192, 64, 4096, 50e9, 80e9),
     ]
     mistakes = {
-        "keys have n_kv_heads heads: their matrix is narrower": way(
-            kept=lambda own, h, n, rank, p: own
+        # What is stored.
+        "the activations are missing: they must fit, too": way(
+            stored=lambda known, kept, p, stage: known
         ),
-        "the keys' columns are not cut: each rank needs those that its queries ask": (
-            way(kept=lambda own, h, n, rank, p: range(n))
+        "the activations alone: weights, gradients and the optimizer must fit, too": (
+            way(stored=lambda known, kept, p, stage: kept)
         ),
-        "these are heads: each has d_model / n_heads columns": way(
-            width=lambda d_head: 1
+        "n_tokens are one machine's: nobody else keeps a part of their activations": (
+            way(stored=lambda known, kept, p, stage: known + kept / p)
         ),
-        # n_kv_heads // p heads of keys are 0 where there are more ranks.
-        "more ranks than heads of keys: neighbours keep the same one": way(
-            kept=lambda own, h, n, rank, p: range(
-                rank * (n // p), (rank + 1) * (n // p)
-            )
+        "stage 3 cuts what is known of the parameters, and no activations": way(
+            stored=lambda known, kept, p, stage: known + kept / (p if stage == 3 else 1)
         ),
-        "more ranks than heads of keys: neighbours keep a whole one, not each a part": (
-            part_of_a_key_head
+        # How long it takes.
+        "computing alone: nothing that is sent hides, so add its time": way(
+            both=lambda compute, network: compute
         ),
-        "neighbours share a head: rank r doesn't ask head r modulo n_kv_heads": way(
-            kept=lambda own, h, n, rank, p: range(rank % n, rank % n + max(1, n // p))
+        "sending alone: add the time to compute": way(
+            both=lambda compute, network: network
         ),
-        "there may be fewer heads of keys than ranks": as_many_key_heads_as_ranks,
-        "only the head of keys that a rank's first query asks: the others may ask"
-        " more": way(kept=lambda *case: asked(*case)[:1]),
-        "only the head of keys that a rank's last query asks: the others may ask"
-        " more": way(kept=lambda *case: asked(*case)[-1:]),
-        "a head of keys that several queries ask is kept once": way(
-            kept=lambda own, h, n, rank, p: [head * n // h for head in own]
+        "the longer of both times: nothing that is sent hides, so they add up": way(
+            both=max
         ),
-        "n_kv_heads // p heads of keys, or one, for each rank: where p doesn't divide"
-        " them, two neighbours ask the same one": way(
-            kept=lambda own, h, n, rank, p: range(
-                rank * n // p, rank * n // p + max(1, n // p)
-            )
+        "checkpoints compute a third more": way(more=1),
+        "stage 3 sends half as much again": way(often=1),
+        "each machine sends (p - 1) / p of it": way(around=lambda p: 1),
+        # Which is taken.
+        "of equally fast ones the one that stores least": way(
+            rank=lambda seconds, size, stage: (seconds, stage)
         ),
-        "these are rows: a feature is a column, as in x W_Q": rows_of_both,
-        "first the queries' columns, then the keys'": lambda *case: right(*case)[::-1],
-        "ranks count from 0": (
-            lambda W_Q, W_K, h, n, rank, p: right(W_Q, W_K, h, n, rank + 1, p)
+        "of equally fast ones the one that stores least, not most": way(
+            rank=lambda seconds, size, stage: (seconds, -size)
         ),
-        "the end is the first column that is no longer there": (
-            lambda *case: tuple(W[:, :-1] for W in right(*case))
+        "this stores least: of all that fit, take the fastest": way(
+            rank=lambda seconds, size, stage: (size,)
         ),
-        "columns are counted in whole numbers: divide by `//`": Raises(
-            TypeError, "slice indices must be integers"
+        "this is the slowest that fits": way(
+            rank=lambda seconds, size, stage: (-seconds, size)
         ),
-        "heads are counted in whole numbers: divide by `//`": Raises(
-            TypeError, "'float' object cannot be interpreted as an integer"
+        "with checkpoints more would fit: try each stage with and without": way(
+            ways=[(stage, False) for stage in range(4)]
+        ),
+        "first the stage, then whether it takes checkpoints": (
+            lambda *case: right(*case)[::-1]
         ),
     }
-    praise = "its heads of queries, and the heads of keys that they share"
-    return Exercise(right, cases, mistakes, praise, two_matrices)
+    praise = "of all that fits, the fastest"
+    return Exercise(right, cases, mistakes, praise)
 
 
 @check
