@@ -1,6 +1,6 @@
 """The cabinet: a right machine, and twenty-two with a silent fault. Chapter 16."""
 
 from .faults import FAULTS
-from .machine import Machine, MyGPT
+from .machine import Machine, SmallGPT
 
-__all__ = ["FAULTS", "Machine", "MyGPT"]
+__all__ = ["FAULTS", "Machine", "SmallGPT"]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FunctionType
 
 from . import machine as cabinet
-from .machine import Attention, Block, Cache, Machine, MyGPT, RMSNorm
+from .machine import Attention, Block, Cache, Machine, RMSNorm, SmallGPT
 
 
 def subclassed(part: type, **parts: type) -> type:
@@ -45,7 +45,7 @@ def right_in_disguise() -> type[Machine]:
     )
     return subclassed(
         Machine,
-        model_class=subclassed(MyGPT, block_class=block),
+        model_class=subclassed(SmallGPT, block_class=block),
         cache_class=subclassed(Cache),
     )
 

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from .machine import Attention, Block, Cache, Machine, MyGPT, RMSNorm, Run
+from .machine import Attention, Block, Cache, Machine, RMSNorm, Run, SmallGPT
 
 
-def with_attention(attention: type[Attention]) -> type[MyGPT]:
-    """Returns `MyGPT` with another attention in its blocks."""
+def with_attention(attention: type[Attention]) -> type[SmallGPT]:
+    """Returns `SmallGPT` with another attention in its blocks."""
 
     class OtherBlock(Block):
         attention_class = attention
@@ -25,8 +25,8 @@ def with_attention(attention: type[Attention]) -> type[MyGPT]:
     return with_block(OtherBlock)
 
 
-def with_norm(norm: type[RMSNorm]) -> type[MyGPT]:
-    """Returns `MyGPT` with another norm."""
+def with_norm(norm: type[RMSNorm]) -> type[SmallGPT]:
+    """Returns `SmallGPT` with another norm."""
 
     class OtherBlock(Block):
         norm_class = norm
@@ -34,10 +34,10 @@ def with_norm(norm: type[RMSNorm]) -> type[MyGPT]:
     return with_block(OtherBlock)
 
 
-def with_block(block: type[Block]) -> type[MyGPT]:
-    """Returns `MyGPT` with other blocks."""
+def with_block(block: type[Block]) -> type[SmallGPT]:
+    """Returns `SmallGPT` with other blocks."""
 
-    class OtherGPT(MyGPT):
+    class OtherGPT(SmallGPT):
         block_class = block
 
     return OtherGPT
@@ -83,7 +83,7 @@ class HeadsByView(Attention):
         return x.reshape(b, self.n_heads, t, c // self.n_heads)
 
 
-class OneAhead(MyGPT):
+class OneAhead(SmallGPT):
     """The triangle of the mask reaches one place too far: `tril(1)`. Chapter 01."""
 
     def mask(self, n_seen: int, n_new: int, is_text: Tensor | None) -> Tensor:
@@ -95,7 +95,7 @@ class OneAhead(MyGPT):
         return mask & (is_text[:, None, None, :] | itself)
 
 
-class FillerSeen(MyGPT):
+class FillerSeen(SmallGPT):
     """Filler looks at nothing, but text looks at filler. Chapter 01."""
 
     def mask(self, n_seen: int, n_new: int, is_text: Tensor | None) -> Tensor:
@@ -141,7 +141,7 @@ class ValuesTurned(Attention):
         return self.to_output(rearrange(weights @ values, "b h t d -> b t (h d)"))
 
 
-class PositionsFromZero(MyGPT):
+class PositionsFromZero(SmallGPT):
     """With a cache each new token believes to stand at position 0. Chapter 07."""
 
     def positions(self, n_seen: int, n_new: int) -> Tensor:
@@ -182,7 +182,7 @@ class DropoutStays(Block):
         return F.dropout(x, 0.1, training=True)
 
 
-class TiedOnce(MyGPT):
+class TiedOnce(SmallGPT):
     """The output matrix is a copy of the embedding, which then goes its own way."""
 
     def tie(self) -> None:
@@ -280,7 +280,7 @@ class LastKeyForgotten(Cache):
         return all_keys, all_values
 
 
-def model_fault(model: type[MyGPT]) -> type[Machine]:
+def model_fault(model: type[SmallGPT]) -> type[Machine]:
     """Returns the machine whose model has a fault."""
 
     class WithFault(Machine):

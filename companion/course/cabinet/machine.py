@@ -1,4 +1,4 @@
-"""The right machine: `MyGPT`, and all that trains it and writes with it. Chapter 16.
+"""The right machine: `SmallGPT`, and all that trains it and writes with it. Chapter 16.
 
 It is what chapters 04 to 07 build, in parts small enough that a fault can be put into
 one of them. `cabinet.faults` does so.
@@ -138,7 +138,7 @@ class Cache:
         return keys, values
 
 
-class MyGPT(nn.Module):
+class SmallGPT(nn.Module):
     """Predicts every next token. Chapters 04, 05 and 07.
 
     With `is_text` (b s), of what the cache holds and the new tokens, filler is what is
@@ -203,7 +203,7 @@ class MyGPT(nn.Module):
 class Run:
     """A training that can be stopped, saved and gone on with."""
 
-    model: MyGPT
+    model: SmallGPT
     optimizer: torch.optim.Optimizer
     generator: torch.Generator
     step: int = 0
@@ -224,10 +224,10 @@ class Machine:
     rate = 0.01
     n_warmup = 5
 
-    model_class = MyGPT
+    model_class = SmallGPT
     cache_class = Cache
 
-    def model(self, seed: int = 0) -> MyGPT:
+    def model(self, seed: int = 0) -> SmallGPT:
         """Returns a new model in evaluation mode; its weights are the seed's."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

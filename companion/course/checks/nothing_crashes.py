@@ -6,7 +6,7 @@ import torch
 
 from ..cabinet import faults
 from ..cabinet.disguise import classes_of, disguised
-from ..cabinet.machine import Machine, MyGPT, Run
+from ..cabinet.machine import Machine, Run, SmallGPT
 from .compare import GRADED, Exercise, check
 from .effects import attributes_kept
 from .judge import NoVerdict, judge, right_machines, verdict_of
@@ -35,7 +35,7 @@ def small(machine: type[Machine], n_layers: int = 2) -> Machine:
     )
 
 
-class LastPlaceLeaks(MyGPT):
+class LastPlaceLeaks(SmallGPT):
     """The first place sees the last one."""
 
     seen_by_the_first = slice(-1, None)
@@ -54,7 +54,7 @@ class SecondPlaceLeaks(LastPlaceLeaks):
     seen_by_the_first = slice(1, 2)
 
 
-class ThirdPlaceLeaks(MyGPT):
+class ThirdPlaceLeaks(SmallGPT):
     """The second place sees the third one, and no other sees anything later."""
 
     def mask(
@@ -65,7 +65,7 @@ class ThirdPlaceLeaks(MyGPT):
         return mask
 
 
-class FifthPlaceLeaks(MyGPT):
+class FifthPlaceLeaks(SmallGPT):
     """The third place sees the fifth one, and no other sees anything later."""
 
     def mask(
@@ -277,7 +277,8 @@ def goes_on() -> Exercise:
         " by `torch.equal`": lambda machine: close(machine, 1e-2),
         "it passes a machine that saves five digits of its weights: compare to the"
         " bit, by `torch.equal`": lambda machine: close(machine, 1e-4),
-        "it flags right machines: both runs must make as many steps": more_steps,
+        "it flags right machines: both runs must make as many steps, and their weights"
+        " are compared, not their models": more_steps,
     }
     praise = "it finds what a checkpoint forgets"
     return Exercise(right, cases, mistakes, praise, passes)
