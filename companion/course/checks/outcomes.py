@@ -73,7 +73,7 @@ def run_answer(use: Callable, function: Callable, case: tuple) -> object:
 
 
 def is_changed(before: object, after: object) -> bool:
-    """Whether tensors or numbers, or what holds them, are no longer the same to the bit.
+    """Whether tensors or numbers, or what holds them, have changed, to the bit.
 
     What else a case may hold, as a model that is to learn, isn't looked at.
     """
