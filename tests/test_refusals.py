@@ -477,14 +477,14 @@ BAD = {
         (lambda: c.beam_search(GPT, ONE, 2, 2, length_penalty=1.1), "at most 1"),
     ],
     "speculate": [
-        *decoding(lambda prompt, n: [*c.speculate(GPT, prompt, n, c.PromptLookup(11))]),
+        *decoding(lambda prompt, n: c.speculate(GPT, prompt, n, c.PromptLookup(11))),
         (lambda: c.PromptLookup(11, n_guesses=0), WHOLE),
         (
             lambda: c.PromptLookup(7, n_same=1)(torch.tensor([2, 9, 2])),
             "tokens run from 2 to 9; the vocabulary is 0 to 6",
         ),
         *refusing(
-            lambda end: next(c.speculate(GPT, ONE, 2, c.PromptLookup(11), end=end)),
+            lambda end: c.speculate(GPT, ONE, 2, c.PromptLookup(11), end=end),
             ("x", "end is 'x'; it must be 0 or more, a whole number"),
             (-1, "end is -1"),
             (1.5, "end is 1.5"),
