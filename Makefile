@@ -18,9 +18,9 @@ NPM := mathjax@3.2.2 reveal.js@5.2.1
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 # 05 takes longest, and keeps the model that some later ones read, or train for a minute
 # where it is missing. So 05 begins, and those end, the longest of them first.
-READERS := $(foreach n,15 06 12 10 07 09,$(wildcard notebooks/$(n)_*.ipynb))
+LAST := $(foreach n,15 06 12 10 07 09,$(wildcard notebooks/$(n)_*.ipynb))
 ORDERED := $(wildcard notebooks/05_*.ipynb)
-ORDERED += $(filter-out $(ORDERED) $(READERS),$(NOTEBOOKS)) $(READERS)
+ORDERED += $(filter-out $(ORDERED) $(LAST),$(NOTEBOOKS)) $(LAST)
 
 .PHONY: help data lab train explore describe chat tune test notebooks browser pages \
 	fuzz seeds kernels mutants bench tables ladder assignment classroom exam site slides \

@@ -438,7 +438,7 @@ def test_no_chapter_shows_a_habit_that_a_reader_should_not_copy(find):
 def test_make_runs_those_that_read_chapter_05_s_model_last():
     """Beside it, in an empty cache, they would train it once more."""
     makefile = (PATHS[0].parents[1] / "Makefile").read_text("utf-8")
-    (told,) = re.findall(r"^READERS := .*foreach n,([\d ]+),", makefile, re.M)
+    (told,) = re.findall(r"^LAST := .*foreach n,([\d ]+),", makefile, re.M)
     reading = {
         name[:2]
         for name, notebook in NOTEBOOKS.items()

@@ -14,7 +14,7 @@ from common import random, random_tokens, seeded
 import companion as c
 from companion.decoding.sampling import prefill
 from companion.decoding.speculation import accept
-from companion.training.reward import answer_logits, chosen, kl_divergence
+from companion.training.reward import answer_logits, chosen, kl_divergence, reward_loss
 
 CONFIG = c.GPTConfig(d_vocab=11, context_length=8, d_model=8, n_heads=2, n_layers=2)
 GPT = c.GPT(CONFIG, seeded())
@@ -426,11 +426,24 @@ BAD = {
             (-1, "tokens run from -1 to 0"),
         ),
     ],
+    "reward_loss": [
+        (
+            lambda: reward_loss(-torch.ones(2), torch.tensor([1.0, -1]), ONE[:2] > -1),
+            "log_probabilities is torch.float32 of shape (2,); it must be floats (b n)",
+        ),
+    ],
     "kl_divergence": [
         (lambda: kl_divergence(LOGITS, LOGITS[:1]), "(2, 11) and reference (1, 11)"),
     ],
     "evaluate": [
         (lambda: c.evaluate(GPT, LONG[:1]), "2 or more"),
+        *[
+            (
+                lambda t=t: c.evaluate(GPT, torch.tensor([1, 2, 3, t])),
+                "; the vocabulary is 0 to 10",
+            )
+            for t in (-100, -1, 11)
+        ],
         (lambda: c.evaluate(GPT, TOKENS), "it must be integers (t)"),
         (lambda: c.evaluate(GPT, LONG, 0), WHOLE),
     ],
@@ -477,14 +490,14 @@ BAD = {
         (lambda: c.beam_search(GPT, ONE, 2, 2, length_penalty=1.1), "at most 1"),
     ],
     "speculate": [
-        *decoding(lambda prompt, n: [*c.speculate(GPT, prompt, n, c.PromptLookup(11))]),
+        *decoding(lambda prompt, n: c.speculate(GPT, prompt, n, c.PromptLookup(11))),
         (lambda: c.PromptLookup(11, n_guesses=0), WHOLE),
         (
             lambda: c.PromptLookup(7, n_same=1)(torch.tensor([2, 9, 2])),
             "tokens run from 2 to 9; the vocabulary is 0 to 6",
         ),
         *refusing(
-            lambda end: next(c.speculate(GPT, ONE, 2, c.PromptLookup(11), end=end)),
+            lambda end: c.speculate(GPT, ONE, 2, c.PromptLookup(11), end=end),
             ("x", "end is 'x'; it must be 0 or more, a whole number"),
             (-1, "end is -1"),
             (1.5, "end is 1.5"),

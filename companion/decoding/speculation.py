@@ -156,12 +156,28 @@ def speculate(
     The text is distributed as without a draft. By default it is `generate`'s, token for
     token, up to ties of the arithmetic: a pass of several tokens sums in another order
     than passes of one. In float32 nearly no two logits are that close; in bfloat16, or
-    with packed weights, some are. Raises ValueError for a prompt that is empty, or with
-    n_new beyond the context, and as `greedy` does. Leviathan et al. 2023, algorithm 1.
+    with packed weights, some are. Then nothing is drawn, and no generator moves. Raises
+    ValueError at once for a prompt that is empty, or with n_new beyond the context, and
+    in a pass as `greedy` does. Leviathan et al. 2023, algorithm 1.
     """
     check_tensor("integers", "t", prompt=prompt)
     check_prompt(prompt, n_new, model.config.context_length)
     check_end(end, model.config.d_vocab)
+    if probabilities is greedy_probabilities:
+        generator = torch.Generator(prompt.device)  # whatever it draws, one is sure
+    return passes(model, prompt, n_new, guess, probabilities, generator, end)
+
+
+def passes(
+    model: LanguageModel,
+    prompt: Tensor,
+    n_new: int,
+    guess: Callable[[Tensor], Draft],
+    probabilities: Callable[[Tensor], Tensor],
+    generator: torch.Generator | None,
+    end: int | None,
+) -> Iterator[Tensor]:
+    """Runs the loop of `speculate`. Returns what each pass has written."""
     text = prompt
     length = len(prompt) + n_new
     cache = RaggedCache(length, 1)  # the one that can forget wrong guesses

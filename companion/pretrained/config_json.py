@@ -56,15 +56,25 @@ def value_of(config: dict[str, Any], key: str) -> Any:
 def size_of(
     config: dict[str, Any], key: str, default: int | None = None, *, least: int = 1
 ) -> int:
-    """Returns a size. Raises ValueError by its key where it is missing or none."""
+    """Returns a size; `default` where nothing or null is said.
+
+    Raises ValueError by its key where it is missing or no size.
+    """
     size = value_of(config, key)
     if size is None:
         size = default
-    if size is None:
+    if size is None and key not in config:
         raise ValueError(f"config.json has no {key}")
     if type(size) is not int or size < least:
-        raise ValueError(f"{key} is {shown(size)}; it must be a whole number, {least}+")
+        raise ValueError(
+            f"{key} is {in_json(size)}; it must be a whole number, {least}+"
+        )
     return size
+
+
+def in_json(value: object) -> str:
+    """Returns a value in short, as config.json has it where it is null."""
+    return "null" if value is None else shown(value)
 
 
 def flag_of(config: dict[str, Any], key: str) -> bool:
@@ -168,7 +178,7 @@ def rotary_of(config: dict[str, Any]) -> tuple[float, list[str]]:
         bases.append(("rope_local_base_freq", local))
     for key, base in bases:
         if not is_number(base) or base < 1:
-            raise ValueError(f"{key} is {shown(base)}; it must be 1 or more")
+            raise ValueError(f"{key} is {in_json(base)}; it must be 1 or more")
     values = [base for _, base in bases]
     if any(base != values[0] for base in values):
         both = " and ".join(f"{base:,.0f}" for base in values)
@@ -249,13 +259,15 @@ def read_anatomy(config: dict[str, Any]) -> Anatomy:
         raise ValueError(f"head_dim is {d_head}; a rotation needs pairs of features")
     epsilon = value_of(config, "rms_norm_eps")
     if not is_number(epsilon) or not 0 < epsilon < 1:
-        raise ValueError(f"rms_norm_eps is {shown(epsilon)}; it must be within 0 and 1")
+        raise ValueError(
+            f"rms_norm_eps is {in_json(epsilon)}; it must be within 0 and 1"
+        )
 
     n_experts = n_experts_per_token = d_expert = 0
     dense_layers: frozenset[int] = frozenset()
     if family.has_experts:
         key = "num_local_experts" if "num_local_experts" in config else "num_experts"
-        n_experts = size_of(config, key, family.defaults["num_experts"])
+        n_experts = size_of(config, key)
         n_experts_per_token = size_of(config, "num_experts_per_tok")
         if n_experts_per_token > n_experts:
             raise ValueError(

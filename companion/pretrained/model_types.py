@@ -20,7 +20,12 @@ class Family:
 
     norms: where they stand in a block.
     qk_norm: what of queries and keys gets a mean square of 1, if anything.
+    feed_forward: its kind, one of ACTIVATIONS.
     window_every: of so many layers all but the last see a window; 0: by another rule.
+    has_experts: many feed-forwards and a router, in all layers or most of them.
+    has_expert_biases: the experts and their router add a vector.
+    has_sinks: each head has a score that no key belongs to.
+    scales_embeddings: embeddings are multiplied by √d_model.
     defaults: what a configuration means by leaving a key out.
     further: the keys that not all families share.
     """
@@ -137,15 +142,13 @@ FAMILIES = {
     ),
 }
 # The keys that all families share.
-SIZE_KEYS = {
+SHARED_KEYS = {
     "vocab_size",
     "max_position_embeddings",
     "hidden_size",
     "intermediate_size",
     "num_hidden_layers",
     "num_attention_heads",
-}
-SHARED_KEYS = SIZE_KEYS | {
     "model_type",
     "num_key_value_heads",
     "head_dim",

@@ -252,14 +252,16 @@ def evaluate(model: LanguageModel, tokens: Tensor, batch_size: int = 64) -> floa
 
     They are cut into consecutive windows as long as the model's context, of which
     `batch_size` go through the model at once. Every token but the first is predicted
-    exactly once, wherever the model lies. Raises ValueError for fewer than 2 tokens.
-    Chapter 05.
+    exactly once, wherever the model lies. Raises ValueError for fewer than 2 tokens,
+    and for one outside the vocabulary, also -100, which a loss leaves out. Chapter 05.
     """
     check_tensor("integers", "t", tokens=tokens)
     check_whole(batch_size=batch_size)
     n_predictions = len(tokens) - 1
     if n_predictions < 1:
         raise ValueError(f"{len(tokens)} tokens hold no prediction; it takes 2 or more")
+
+    check_in_vocabulary(model.config.d_vocab, tokens=tokens)
 
     # Cut into windows. The last is filled up, with targets that don't count.
     context_length = model.config.context_length

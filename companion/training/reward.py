@@ -175,6 +175,7 @@ def reward_loss(
     log-probability that counts and isn't. Williams 1992, eq. 5.
     """
     check_tensor("floats", "b", advantages=advantages)
+    check_tensor("floats", "b n", log_probabilities=log_probabilities)
     if log_probabilities.shape != written.shape:
         raise ValueError(
             f"log-probabilities {tuple(log_probabilities.shape)} for tokens"

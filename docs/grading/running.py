@@ -90,10 +90,11 @@ class Survivor:
 
     def begin_anew(self, index: int) -> None:
         """Starts a new kernel, in which what stands above runs, but for the checks."""
-        while not self.ran_above(index):
+        while not self.run_above(index):
             pass
 
-    def ran_above(self, index: int) -> bool:
+    def run_above(self, index: int) -> bool:
+        """Starts a new kernel for the cells above; False where it ends in one."""
         self._cleanup_kernel()
         self.km = self.create_kernel_manager()
         self.start_new_kernel()

@@ -1,5 +1,6 @@
 """Each exercise's check: right answers pass, wrong ones are told why."""
 
+import copy
 import fractions
 import functools
 import inspect
@@ -16,11 +17,13 @@ import numpy as np
 import pytest
 import torch
 from answers import one_machine, right_ones, training, wrong_ones
+from torch import Tensor, nn
 
 from companion.course import checks
 from companion.course.checks.compare import Exercise, Raises, compare, draw, graded
 from companion.course.checks.differences import difference
 from companion.course.checks.mistakes import Mistake
+from companion.course.checks.outcomes import is_changed
 
 CHECKS = [x for x in vars(checks).values() if inspect.isfunction(x)]
 X = torch.arange(6.0).view(2, 3)
@@ -334,6 +337,79 @@ def test_what_is_handed_over_stays_to_the_bit_also_in_a_tuple():
 
     said = compared(spoils, lambda pair: pair[0] + pair[1], ((X, X.clone()),))
     assert said == "name: the function changes its input: work on a copy"
+
+
+def first(parts):
+    return parts[0].clone()
+
+
+def of_a(parts):
+    return parts["a"].clone()
+
+
+@pytest.mark.parametrize("amount", [5e-5, 1e-12])
+@pytest.mark.parametrize(
+    ("right", "case"),
+    [
+        (first, [X.double() + 1, X]),
+        (first, (X.double() + 1, X)),
+        (of_a, {"a": X.double() + 1, "b": torch.nan}),
+        (lambda parts: of_a(parts[1][0]), (0.5, [{"a": X.double() + 1}])),
+        (lambda parts: parts["a"][0][0] + 1, {"a": [(1.0, torch.nan)]}),
+    ],
+)
+def test_what_is_handed_over_stays_to_the_bit_at_every_depth(right, case, amount):
+    def spoiled(x):
+        """The same with everything a little larger, in place where that can be."""
+        if isinstance(x, Tensor) and x.is_floating_point():
+            return x.mul_(1 + amount)
+        if isinstance(x, list):
+            x[:] = [spoiled(part) for part in x]
+        elif isinstance(x, dict):
+            x.update((key, spoiled(part)) for key, part in x.items())
+        elif isinstance(x, tuple):
+            return tuple(spoiled(part) for part in x)
+        return x * (1 + amount) if isinstance(x, float) else x
+
+    def spoils(parts):
+        result = right(parts)
+        spoiled(parts)
+        return result
+
+    def touches(parts):
+        return right(copy.deepcopy(parts))
+
+    assert "the function changes its input" in compared(spoils, right, (case,))
+    compare("name", touches, Exercise(right, [(case,)], {}, "praise"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([1, 2], [1, 2.0]),
+        ([1], [True]),
+        ([0.0], [-0.0]),
+        (torch.zeros(2), -torch.zeros(2)),
+        ([X], [X.double()]),
+        ([X], [X.T]),
+        ({"a": 1}, {"a": 1, "b": 1}),
+        ({"a": 1, "b": 1}, {"a": 1}),
+        ({"seen": {1}}, {"seen": {1, 2}}),
+        ((None, "b"), (None, "c")),
+        ([None], [1]),
+        ([1, 2], [1]),
+    ],
+)
+def test_an_input_is_changed_or_it_is_not(before, after):
+    assert is_changed(before, after)
+    assert not is_changed(before, copy.deepcopy(before))
+
+
+def test_nan_is_nan_and_a_model_is_not_looked_at():
+    nan = torch.tensor([math.nan, 1])
+    assert not is_changed([nan, {"x": math.nan}], [-nan.abs() * -1, {"x": -math.nan}])
+    models = [nn.Linear(2, 2), nn.Linear(2, 2)]
+    assert not is_changed(models[:1], models[1:])
 
 
 def test_a_dictionary_must_have_the_same_keys_and_no_other():

@@ -200,6 +200,18 @@ def test_prompts_may_be_of_32_bits():
     assert passes[0] == passes[1]
 
 
+@pytest.mark.parametrize("guesser", GUESSERS)
+def test_greedy_text_moves_no_generator(guesser):
+    prompt = torch.tensor([1, 2, 1])
+    own = seeded()
+    before = torch.get_rng_state(), own.get_state()
+    list(generate(MODEL, prompt, 6))
+    list(speculate(MODEL, prompt, 6, GUESSERS[guesser](2)))
+    list(speculate(MODEL, prompt, 6, GUESSERS[guesser](2), generator=own))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.equal(own.get_state(), before[1])
+
+
 def test_whoever_fails_or_stops_leaves_the_models_mode():
     model = GPT(CONFIG).train()
     model.blocks[0].eval()
@@ -240,7 +252,7 @@ def test_what_cannot_be_is_refused():
         (nine, -1, "n_new is -1"),
     ):
         with pytest.raises(ValueError, match=words):
-            list(speculate(MODEL, prompt, n_new, PromptLookup(V)))
+            speculate(MODEL, prompt, n_new, PromptLookup(V))  # at the call
     for name in ("n_guesses", "n_same"):
         with pytest.raises(ValueError, match=f"{name} is 0"):
             PromptLookup(V, **{name: 0})

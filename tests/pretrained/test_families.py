@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 import transformers
-from common import ROOT, random_tokens, rounding, shaken
+from common import ROOT, random, random_tokens, rounding, shaken
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -15,6 +15,7 @@ from companion.commands import describe as describe_command
 from companion.pretrained.anatomy import describe
 from companion.pretrained.config_json import read_anatomy, read_config
 from companion.pretrained.families import load_family
+from companion.pretrained.lora import add_adapters, merge_adapters
 from companion.pretrained.model_types import FAMILIES
 
 transformers.logging.set_verbosity_error()
@@ -300,6 +301,71 @@ def test_a_configuration_that_says_something_else_is_refused_by_its_key(
     rewrite(llama, **changes)
     with pytest.raises(ValueError, match=said):
         load_family(llama)
+
+
+@torch.inference_mode()
+def test_an_adapter_goes_beside_the_projection_that_is_scaled_and_not_behind(tmp_path):
+    save(tmp_path, "qwen3", {"head_dim": 8})
+    tokens = random_tokens(2, 12, d_vocab=D_VOCAB)
+    model, _ = load_family(tmp_path)
+    expected, _ = load_family(tmp_path)
+    for names in (["to_queries"], ["to_queries", "to_values"]):
+        with pytest.raises(ValueError, match="to_queries is no linear layer, but a Sc"):
+            add_adapters(model, names)
+
+    add_adapters(model, ["to_queries.projection"], rank=2, alpha=6)
+    for i, block in enumerate(model.blocks):
+        adapter = block.attention.to_queries.projection
+        adapter.B.copy_(random(*adapter.B.shape, seed=i))
+        projection = expected.blocks[i].attention.to_queries.projection
+        projection.weight.add_(6 / 2 * adapter.B @ adapter.A)
+
+    torch.testing.assert_close(model(tokens), expected(tokens))
+    torch.testing.assert_close(merge_adapters(model)(tokens), expected(tokens))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "said"),
+    [
+        ("llama", {"hidden_size": None}, "hidden_size is null; it must be a whole"),
+        ("llama", {"vocab_size": None}, "vocab_size is null"),
+        ("llama", {"rms_norm_eps": None}, "rms_norm_eps is null; it must be within"),
+        ("llama", {"rope_parameters": None, "rope_theta": None}, "rope_theta is null"),
+        ("gemma3_text", {"sliding_window": None}, "sliding_window is null"),
+        ("gpt_oss", {"num_local_experts": None}, "num_local_experts is null"),
+        ("gpt_oss", {"num_experts": None}, "num_experts is null"),
+    ],
+)
+def test_null_where_a_number_must_stand_is_called_null(
+    model_type, changes, said, llama
+):
+    config = read_config(llama) | {"model_type": model_type} | changes
+    with pytest.raises(ValueError, match=said):
+        read_anatomy(config)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "num_key_value_heads",
+        "head_dim",
+        "rope_scaling",
+        "rope_parameters",
+        "layer_types",
+        "attention_bias",
+        "partial_rotary_factor",
+    ],
+)
+def test_null_is_as_absent_where_published_files_say_so(key, llama):
+    config = read_config(llama) | {"rope_theta": 10_000.0}
+    config.pop(key, None)
+    absent = read_anatomy(config)
+    if key == "layer_types":  # a key of families with windows
+        config["model_type"] = "qwen3"
+        absent = read_anatomy(config)
+    if key == "num_key_value_heads":
+        absent = read_anatomy(config | {key: absent.n_heads})
+    assert read_anatomy(config | {key: None}) == absent
 
 
 def test_the_base_of_a_rotation_may_be_what_a_gpt_takes(llama):

@@ -254,7 +254,10 @@ def owners_in(names: tuple[str, ...]) -> list[ModuleType | type]:
 
 
 def hooks_for_all() -> Iterator[dict]:
-    """Returns the dictionaries of hooks that are called for whatever is made."""
+    """Returns PyTorch's dictionaries of global hooks.
+
+    What an answer puts there is called for every module or optimizer of the process.
+    """
     for name in ("torch.nn.modules.module", "torch.optim.optimizer"):
         for key, value in vars(sys.modules[name]).items():
             if key.startswith("_global") and isinstance(value, dict):

@@ -11,7 +11,6 @@ from types import FrameType
 import torch
 from torch import Tensor
 
-from .differences import safe_difference
 from .effects import contained
 from .mistakes import Effect, Mistake, Stop, Unusable
 from .words import TooMany, listed, unreadable
@@ -74,19 +73,39 @@ def run_answer(use: Callable, function: Callable, case: tuple) -> object:
 
 
 def is_changed(before: object, after: object) -> bool:
-    """Whether tensors, or what holds them, are no longer what they were, to the bit.
+    """Whether tensors or numbers, or what holds them, have changed, to the bit.
 
     What else a case may hold, as a model that is to learn, isn't looked at.
     """
-    if isinstance(before, tuple):
-        return any(is_changed(*pair) for pair in zip(before, after, strict=True))
-    if not isinstance(before, Tensor | list | dict):
-        return False
-    if safe_difference(after, before):
+    if type(before) is not type(after):
         return True
-    if not isinstance(before, Tensor) or not before.is_floating_point():
-        return False
-    return not torch.allclose(after, before, rtol=0, atol=0, equal_nan=True)
+    if isinstance(before, Tensor):
+        return not is_same_tensor(before, after)
+    if isinstance(before, dict):
+        if before.keys() != after.keys():
+            return True
+        return any(is_changed(before[key], after[key]) for key in before)
+    if isinstance(before, list | tuple):
+        if len(before) != len(after):
+            return True
+        return any(is_changed(*pair) for pair in zip(before, after, strict=True))
+    if isinstance(before, float):
+        return before.hex() != after.hex()  # one NaN is as good as another
+    if isinstance(before, int | str | bytes | set):
+        return before != after
+    return False
+
+
+def is_same_tensor(before: Tensor, after: Tensor) -> bool:
+    """Whether two tensors are the same to the bit; one NaN is as good as another."""
+    for part in ("dtype", "device", "shape"):
+        if getattr(before, part) != getattr(after, part):
+            return False
+    if not before.is_floating_point():
+        return torch.equal(before, after)
+    are_nan = before.isnan() & after.isnan()
+    are_same = (before == after) & (before.signbit() == after.signbit())
+    return bool((are_same | are_nan).all())
 
 
 def own_names(function: Callable) -> dict | None:
