@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from companion.course.cabinet.faults import cache_fault, model_fault, with_attention
-from companion.course.cabinet.machine import Attention, Cache, Machine, MyGPT
+from companion.course.cabinet.machine import Attention, Cache, Machine, SmallGPT
 
 
 class ScaleMissing(Attention):
@@ -23,7 +23,7 @@ class OtherBase(Attention):
     base = 1_000
 
 
-class GainShared(MyGPT):
+class GainShared(SmallGPT):
     """Two blocks share the gain of a norm. Chapter 04."""
 
     def tie(self) -> None:
@@ -31,7 +31,7 @@ class GainShared(MyGPT):
         self.blocks[1].attention_norm.gain = self.blocks[0].attention_norm.gain
 
 
-class LastBlockLeftOut(MyGPT):
+class LastBlockLeftOut(SmallGPT):
     """The last block is built, and never called. Chapter 04."""
 
     def forward(
@@ -45,7 +45,7 @@ class LastBlockLeftOut(MyGPT):
             self.blocks = blocks
 
 
-class CursorInEveryLayer(MyGPT):
+class CursorInEveryLayer(SmallGPT):
     """The cursor moves once a layer, so that positions are skipped. Chapter 07."""
 
     def positions(self, n_seen: int, n_new: int) -> Tensor:

@@ -93,8 +93,6 @@ def plan() -> Exercise:
         bandwidth: float,
         room: float,
         ways: list[tuple[int, bool]] = WAYS,
-        more: float = 4 / 3,  # to compute, with checkpoints
-        often: float = 3 / 2,  # to send, in stage 3
         around: Callable = lambda p: (p - 1) / p,
         stored: Callable = lambda known, kept, p, stage: known + kept,
         both: Callable = lambda compute, network: compute + network,
@@ -104,8 +102,8 @@ def plan() -> Exercise:
         for stage, checkpoints in ways:
             activations = kept(n_layers, d, n_tokens, checkpoints)
             size = stored(known(n, p, stage), activations, p, stage)
-            compute = 6 * n * n_tokens / (0.4 * 989e12) * (more if checkpoints else 1)
-            network = around(p) * 4 * n / bandwidth * (often if stage == 3 else 1)
+            compute = 6 * n * n_tokens / (0.4 * 989e12) * (4 / 3 if checkpoints else 1)
+            network = around(p) * 4 * n / bandwidth * (3 / 2 if stage == 3 else 1)
             if size <= room:
                 ranked = rank(both(compute, network), size, stage)
                 fitting.append((ranked, stage, checkpoints))
@@ -124,6 +122,7 @@ def plan() -> Exercise:
         (*llama, 2, 4096, 50e9, 100e9),
         (*llama, 2, 8192, 20e9, 90e9),
         (70e9, 80, 8192, 64, 4096, 50e9, 80e9),
+        (34e9, 48, 8192, 8, 16384, 1.25e9, 141e9),
     ]
     mistakes = {
         # What is stored.
@@ -140,30 +139,22 @@ def plan() -> Exercise:
             stored=lambda known, kept, p, stage: known + kept / (p if stage == 3 else 1)
         ),
         # How long it takes.
-        "computing alone: nothing that is sent hides, so add its time": way(
+        "sending takes time, too, half as much again in stage 3: add it": way(
             both=lambda compute, network: compute
         ),
-        "sending alone: add the time to compute": way(
+        "computing takes time, too, a third more with checkpoints: add it": way(
             both=lambda compute, network: network
         ),
         "the longer of both times: nothing that is sent hides, so they add up": way(
             both=max
         ),
-        "checkpoints compute a third more": way(more=1),
-        "stage 3 sends half as much again": way(often=1),
         "each machine sends (p - 1) / p of it": way(around=lambda p: 1),
         # Which is taken.
         "of equally fast ones the one that stores least": way(
             rank=lambda seconds, size, stage: (seconds, stage)
         ),
-        "of equally fast ones the one that stores least, not most": way(
-            rank=lambda seconds, size, stage: (seconds, -size)
-        ),
-        "this stores least: of all that fit, take the fastest": way(
+        "this stores least, or is the slowest: of all that fit, take the fastest": way(
             rank=lambda seconds, size, stage: (size,)
-        ),
-        "this is the slowest that fits": way(
-            rank=lambda seconds, size, stage: (-seconds, size)
         ),
         "with checkpoints more would fit: try each stage with and without": way(
             ways=[(stage, False) for stage in range(4)]
