@@ -52,8 +52,8 @@ def planned(rank, stored=lambda known, kept, p: known + kept):
         for stage, checkpoints, known, kept, compute, network in options(
             n, n_layers, d, p, n_tokens, bandwidth
         ):
-            size = known + kept
-            if stored(known, kept, p) <= room:
+            size = stored(known, kept, p)
+            if size <= room:
                 key = rank(compute, network, size, stage)
                 ranked.append((key, (stage, checkpoints)))
         return min(ranked)[1]
