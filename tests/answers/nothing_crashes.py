@@ -768,6 +768,7 @@ WRONG = [
     *wrong,
     (checks.later_changes_nothing, waited_for, "its body never runs: `def`"),
     (checks.goes_on, nearly(1e-2), "in 16 bits: compare to the bit"),
+    (checks.goes_on, nearly(1e-8), "by its last bit"),
     (checks.goes_on, nearly(1e-3), "in 16 bits: compare to the bit"),
     (checks.goes_on, nearly(1e-4), "five digits of its weights: compare to the bit"),
     (checks.goes_on, nearly(1e-1), "some steps more before you compare, to the bit"),

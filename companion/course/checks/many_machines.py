@@ -123,6 +123,7 @@ def plan() -> Exercise:
         (*llama, 2, 8192, 20e9, 90e9),
         (70e9, 80, 8192, 64, 4096, 50e9, 80e9),
         (34e9, 48, 8192, 8, 16384, 1.25e9, 141e9),
+        (*larger, 8, 4096, 50e9, 80e9),
     ]
     mistakes = {
         # What is stored.

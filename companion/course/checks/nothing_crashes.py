@@ -223,6 +223,16 @@ class WeightsInFiveDigits(Machine):
         return run
 
 
+class LastBitMoved(Machine):
+    """A resumed run has one gain that is the next number of its kind."""
+
+    def resume(self, saved: dict) -> Run:
+        run = super().resume(saved)
+        gain = next(p for p in run.model.parameters() if p.dim() == 1)
+        gain.data[0] = gain.data[0].nextafter(torch.tensor(2.0))
+        return run
+
+
 @check
 def goes_on() -> Exercise:
     """`answer(machine)`: whether a run that is saved and resumed goes on to the bit."""
@@ -266,7 +276,7 @@ def goes_on() -> Exercise:
         return all(torch.allclose(*pair, atol=tolerance) for pair in pairs)
 
     wrong_machines = [faults.GeneratorForgotten, OptimizerForgotten, StepForgotten]
-    wrong_machines += [WeightsIn16Bits, WeightsInFiveDigits]
+    wrong_machines += [WeightsIn16Bits, WeightsInFiveDigits, LastBitMoved]
     cases = [(small(machine, 1),) for machine in (Machine, *wrong_machines)]
     mistakes = {
         "it passes every machine: save a run after some steps, resume it, and make"
@@ -277,6 +287,8 @@ def goes_on() -> Exercise:
         " by `torch.equal`": lambda machine: close(machine, 1e-2),
         "it passes a machine that saves five digits of its weights: compare to the"
         " bit, by `torch.equal`": lambda machine: close(machine, 1e-4),
+        "it passes a machine that moves one number by its last bit: compare to the bit,"
+        " by `torch.equal`": lambda machine: close(machine, 1e-8),
         "it flags right machines: both runs must make as many steps, and their weights"
         " are compared, not their models": more_steps,
     }
