@@ -126,6 +126,7 @@ NAMED = (
     "# Draws e's, surprise and the loss on Shakespeare",
     "# Draws the two heads' work on four cards.",
     "# Draws which test finds which fault",
+    "# Draws the answers, three by each model",
 )
 
 
