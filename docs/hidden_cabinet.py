@@ -6,8 +6,20 @@
 import torch
 from torch import Tensor
 
-from companion.course.cabinet.faults import cache_fault, model_fault, with_attention
-from companion.course.cabinet.machine import Attention, Cache, Machine, SmallGPT
+from companion.course.cabinet.faults import (
+    cache_fault,
+    model_fault,
+    with_attention,
+    with_norm,
+)
+from companion.course.cabinet.machine import (
+    Attention,
+    Cache,
+    Machine,
+    RMSNorm,
+    Run,
+    SmallGPT,
+)
 
 
 class ScaleMissing(Attention):
@@ -45,6 +57,12 @@ class LastBlockLeftOut(SmallGPT):
             self.blocks = blocks
 
 
+class NormOverBatch(RMSNorm):
+    """The norm is taken over the batch, so that neighbours count. Chapter 04."""
+
+    axis = 0
+
+
 class CursorInEveryLayer(SmallGPT):
     """The cursor moves once a layer, so that positions are skipped. Chapter 07."""
 
@@ -64,39 +82,21 @@ class FirstStreamsKeys(Cache):
         return keys[:1].expand_as(keys), values
 
 
-class NotDivided(Machine):
-    """The gradients of micro-batches are added up, and not divided. Chapter 09."""
+class FillerDivides(Machine):
+    """Filler has no loss, but the mean is over all places. Chapter 08."""
 
-    def train_step(
-        self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        batches: list[tuple[Tensor, Tensor]],
-        step: int,
-    ) -> float:
-        batches = list(batches)
-        optimizer.zero_grad()
-        total = 0.0
-        for inputs, targets in batches:
-            loss = self.loss(model(inputs), targets)
-            loss.backward()
-            total += loss.item() / len(batches)
-        self.update(model, optimizer, step)
-        return total
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        is_text = targets != -100
+        return super().loss(logits, targets) * is_text.float().mean()
 
 
-class AllDecays(Machine):
-    """Gains decay, too. Chapter 05."""
+class StepForgotten(Machine):
+    """A resumed run warms up again. Chapter 05."""
 
-    def optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(model.parameters(), lr=self.rate, weight_decay=0.1)
-
-
-class ScheduleLate(Machine):
-    """The schedule is a step late: the first step doesn't move. Chapter 05."""
-
-    def schedule(self, step: int) -> float:
-        return super().schedule(step - 1)
+    def resume(self, saved: dict) -> Run:
+        run = super().resume(saved)
+        run.step = 0
+        return run
 
 
 class TemperatureTooLate(Machine):
@@ -111,10 +111,10 @@ FAULTS = (
     model_fault(with_attention(OtherBase)),
     model_fault(GainShared),
     model_fault(LastBlockLeftOut),
+    model_fault(with_norm(NormOverBatch)),
     model_fault(CursorInEveryLayer),
     cache_fault(FirstStreamsKeys),
-    NotDivided,
-    AllDecays,
-    ScheduleLate,
+    FillerDivides,
+    StepForgotten,
     TemperatureTooLate,
 )

@@ -1,4 +1,4 @@
-"""Twenty-two machines with one silent fault each. Chapter 16.
+"""Twenty-five machines with one silent fault each. Chapter 16.
 
 Nothing crashes in any of them, all shapes are right, and the loss falls. Each says what
 is wrong and where the like of it was found. **Who wants to find them should not read
@@ -230,6 +230,27 @@ class GradientsKept(Machine):
         return total
 
 
+class NotDivided(Machine):
+    """The gradients of micro-batches are added up, and not divided. Chapter 09."""
+
+    def train_step(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batches: Iterable[tuple[Tensor, Tensor]],
+        step: int,
+    ) -> float:
+        batches = list(batches)
+        optimizer.zero_grad()
+        total = 0.0
+        for inputs, targets in batches:
+            loss = self.loss(model(inputs), targets)
+            loss.backward()
+            total += loss.item() / len(batches)
+        self.update(model, optimizer, step)
+        return total
+
+
 class ClippedTooLate(Machine):
     """Gradients are clipped after the step that they were to shorten. Chapter 05."""
 
@@ -240,6 +261,20 @@ class ClippedTooLate(Machine):
             group["lr"] = self.rate * self.schedule(step)
         optimizer.step()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+
+class AllDecays(Machine):
+    """Gains decay, too. Chapter 05."""
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=self.rate, weight_decay=0.1)
+
+
+class ScheduleLate(Machine):
+    """The schedule is a step late: the first step doesn't move. Chapter 05."""
+
+    def schedule(self, step: int) -> float:
+        return super().schedule(step - 1)
 
 
 class GeneratorForgotten(Machine):
@@ -317,7 +352,10 @@ FAULTS = (
     TargetsNotShifted,
     FillerCounted,
     GradientsKept,
+    NotDivided,
     ClippedTooLate,
+    AllDecays,
+    ScheduleLate,
     GeneratorForgotten,
     CrossingDropped,
     cache_fault(LastKeyForgotten),
