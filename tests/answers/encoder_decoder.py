@@ -206,6 +206,117 @@ def cut(layer, features):
     return features.view(b, n, layer.n_heads, layer.d_head).transpose(1, 2)
 
 
+def pre_norm(block, y, causal, x, real):
+    y = y + block.attention(block.attention_norm(y), mask=causal)
+    normed = block.cross_attention_norm(y)
+    y = y + block.cross_attention(normed, x, mask=real)
+    return y + block.feed_forward(block.feed_forward_norm(y))
+
+
+def by_pytorch(block, y, causal, x, real):
+    """PyTorch's layer, with the block's weights."""
+    c = y.shape[-1]
+    layer = torch.nn.TransformerDecoderLayer(
+        c, 2, 4 * c, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+    )
+    attentions = {"self_attn": block.attention, "multihead_attn": block.cross_attention}
+    others = {
+        "norm1": block.attention_norm,
+        "norm2": block.cross_attention_norm,
+        "norm3": block.feed_forward_norm,
+        "linear1": block.feed_forward.to_hidden,
+        "linear2": block.feed_forward.to_output,
+    }
+    weights = {}
+    for kind in ("weight", "bias"):
+        for name, part in attentions.items():
+            ways = part.to_queries, part.to_keys, part.to_values
+            joined = torch.cat([getattr(way, kind) for way in ways])
+            weights[f"{name}.in_proj_{kind}"] = joined
+            weights[f"{name}.out_proj.{kind}"] = getattr(part.to_output, kind)
+        for name, part in others.items():
+            own = "gain" if kind == "weight" and "norm" in name else kind
+            weights[f"{name}.{kind}"] = getattr(part, own)
+    layer.load_state_dict(weights)
+    return layer(y, x, tgt_mask=~causal, memory_key_padding_mask=~real[:, 0, 0])
+
+
+def part_by_part(block, y, causal, x, real):
+    parts = {
+        block.attention_norm: lambda z: block.attention(z, mask=causal),
+        block.cross_attention_norm: lambda z: block.cross_attention(z, x, mask=real),
+        block.feed_forward_norm: block.feed_forward,
+    }
+    for norm, part in parts.items():
+        y = y + part(norm(y))
+    return y
+
+
+@wrong(checks.pre_norm_block, "the post-norm order")
+def as_in_the_chapter(block, y, causal, x, real):
+    y = block.attention_norm(y + block.attention(y, mask=causal))
+    y = block.cross_attention_norm(y + block.cross_attention(y, x, mask=real))
+    return block.feed_forward_norm(y + block.feed_forward(y))
+
+
+@wrong(checks.pre_norm_block, "the shortcut carries the norm")
+def normed_stream(block, y, causal, x, real):
+    y = block.attention_norm(y)
+    y = y + block.attention(y, mask=causal)
+    y = block.cross_attention_norm(y)
+    y = y + block.cross_attention(y, x, mask=real)
+    y = block.feed_forward_norm(y)
+    return y + block.feed_forward(y)
+
+
+@wrong(checks.pre_norm_block, "the future is seen")
+def looks_ahead(block, y, causal, x, real):
+    return pre_norm(block, y, None, x, real)
+
+
+@wrong(checks.pre_norm_block, "the padding is seen")
+def looks_at_padding(block, y, causal, x, real):
+    return pre_norm(block, y, causal, x, None)
+
+
+@wrong(checks.pre_norm_block, "the masks have changed places")
+def masks_swapped(block, y, causal, x, real):
+    return pre_norm(block, y, real, x, causal)
+
+
+@wrong(checks.pre_norm_block, "the source is normed")
+def normed_source(block, y, causal, x, real):
+    return pre_norm(block, y, causal, block.cross_attention_norm(x), real)
+
+
+@wrong(checks.pre_norm_block, "the target asks itself again")
+def asks_itself(block, y, causal, x, real):
+    y = y + block.attention(block.attention_norm(y), mask=causal)
+    y = y + block.cross_attention(block.cross_attention_norm(y))
+    return y + block.feed_forward(block.feed_forward_norm(y))
+
+
+@wrong(checks.pre_norm_block, "nobody asks the source")
+def never_asks(block, y, causal, x, real):
+    y = y + block.attention(block.attention_norm(y), mask=causal)
+    return y + block.feed_forward(block.feed_forward_norm(y))
+
+
+@wrong(checks.pre_norm_block, "a shortcut is missing: the second part")
+def no_second_shortcut(block, y, causal, x, real):
+    y = y + block.attention(block.attention_norm(y), mask=causal)
+    y = block.cross_attention(block.cross_attention_norm(y), x, mask=real)
+    return y + block.feed_forward(block.feed_forward_norm(y))
+
+
+@wrong(checks.pre_norm_block, "changes its input")
+def stream_written_into(block, y, causal, x, real):
+    y += block.attention(block.attention_norm(y), mask=causal)
+    y += block.cross_attention(block.cross_attention_norm(y), x, mask=real)
+    y += block.feed_forward(block.feed_forward_norm(y))
+    return y
+
+
 @wrong(checks.read_once, "it gives")
 def by_whole(layer, x, real):
     keys, values = keys_and_values(layer, x)
@@ -326,6 +437,28 @@ def appended(layer, x, real):
         return layer(y, tuple(both), mask=mask)
 
     return look
+
+
+@wrong(checks.read_once, "a second source changes the first look")
+def kept_in_the_layer(layer, x, real):
+    layer.pair = keys_and_values(layer, x)
+    return lambda y: layer(y, layer.pair, mask=real)
+
+
+PAIRS = {}
+
+
+@wrong(checks.read_once, "a second source gets the first one's")
+def kept_by_layer(layer, x, real):
+    pair = PAIRS.setdefault(layer, keys_and_values(layer, x))
+    return lambda y: layer(y, pair, mask=real)
+
+
+@wrong(checks.padded_loss, "add nothing to a probability before its log")
+def never_sure(logits, targets, lengths):
+    real = torch.arange(targets.shape[1]) < lengths[:, None]
+    chances = logits.softmax(-1).gather(-1, targets[..., None])[..., 0]
+    return -((chances + 1e-9).log() * real).sum() / real.sum()
 
 
 @wrong(checks.read_once, "mask before softmax")
@@ -544,6 +677,9 @@ RIGHT = [
     ),
     (checks.padded_loss, padded_in_place),
     (checks.padded_loss, padded_by_parts),
+    (checks.pre_norm_block, pre_norm),
+    (checks.pre_norm_block, by_pytorch),
+    (checks.pre_norm_block, part_by_part),
     (checks.read_once, by_sdpa),
     (checks.read_once, without_padding),
     (checks.read_once, output_first),

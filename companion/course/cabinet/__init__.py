@@ -1,4 +1,4 @@
-"""The cabinet: a right machine, and twenty-five with a silent fault. Chapter 16."""
+"""The cabinet: a right machine, and twenty-seven with a silent fault. Chapter 16."""
 
 from .faults import FAULTS
 from .machine import Machine, SmallGPT

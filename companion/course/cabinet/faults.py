@@ -1,4 +1,4 @@
-"""Twenty-five machines with one silent fault each. Chapter 16.
+"""Twenty-seven machines with one silent fault each. Chapter 16.
 
 Nothing crashes in any of them, all shapes are right, and the loss falls. Each says what
 is wrong and where the like of it was found. **Who wants to find them should not read
@@ -203,6 +203,13 @@ class TargetsNotShifted(Machine):
         return inputs, inputs
 
 
+class SoftmaxTwice(Machine):
+    """The loss gets probabilities where it wants logits. Chapter 05."""
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return super().loss(logits.softmax(-1), targets)
+
+
 class FillerCounted(Machine):
     """Filler counts in the loss, as token 0. Chapter 08."""
 
@@ -303,6 +310,13 @@ class CrossingDropped(Machine):
         return kept / kept.sum(-1, keepdim=True)
 
 
+class PromptNotRead(Machine):
+    """What is written follows the prompt's last token alone. Chapter 07."""
+
+    def write(self, model: nn.Module, prompts: Tensor, n_new: int) -> Tensor:
+        return super().write(model, prompts[:, -1:], n_new)
+
+
 class LastKeyForgotten(Cache):
     """What is read in one piece is kept but for its last key. Chapter 07."""
 
@@ -321,6 +335,7 @@ def model_fault(model: type[SmallGPT]) -> type[Machine]:
     class WithFault(Machine):
         model_class = model
 
+    WithFault.__qualname__ = model.__name__
     return WithFault
 
 
@@ -330,6 +345,7 @@ def cache_fault(cache: type[Cache]) -> type[Machine]:
     class WithFault(Machine):
         cache_class = cache
 
+    WithFault.__qualname__ = cache.__name__
     return WithFault
 
 
@@ -350,6 +366,7 @@ FAULTS = (
     model_fault(with_block(DropoutStays)),
     model_fault(TiedOnce),
     TargetsNotShifted,
+    SoftmaxTwice,
     FillerCounted,
     GradientsKept,
     NotDivided,
@@ -358,5 +375,6 @@ FAULTS = (
     ScheduleLate,
     GeneratorForgotten,
     CrossingDropped,
+    PromptNotRead,
     cache_fault(LastKeyForgotten),
 )

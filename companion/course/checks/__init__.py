@@ -7,7 +7,13 @@ what it gives.
 
 from .attention import one_query, pad_mask, softmax_gradient, window_attention
 from .blocks import channel_norm, fold, swiglu, third_block
-from .encoder_decoder import padded_loss, read_once, shifted, soft_targets
+from .encoder_decoder import (
+    padded_loss,
+    pre_norm_block,
+    read_once,
+    shifted,
+    soft_targets,
+)
 from .fine_tuning import answers_alone, choice, merged, only_adapters, trainable
 from .inside import carry, lens, way
 from .kv_cache import in_place, place, talk, text_cost

@@ -110,6 +110,8 @@ def number_difference(
     first = tuple((~same).nonzero()[0].tolist())
     if first:
         at = f"at {place}{list(first)} "
+    if isinstance(result, bool) and isinstance(expected, bool):
+        return f"{at}it gives {result}, wanted {expected}"
     a, b = told_apart(here[first].item(), there[first].item())
     return f"{at}it gives {a}, wanted {b}"
 

@@ -5,14 +5,16 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...model.attention import (
     MultiHeadAttention,
     attention,
     attention_weights,
+    causal_mask,
     padding_mask,
 )
+from ...model.blocks import FeedForward, LayerNorm
 from .compare import Exercise, Raises, check, draw, ways_of
 from .differences import difference
 from .mistakes import Mistake
@@ -162,6 +164,7 @@ def padded_loss() -> Exercise:
         return {"loss": loss, "gradient": gradient}
 
     few_logits = 3 * draw(2, 5, 4)
+    few_logits[1, 0, 3] = 60  # a sure mistake costs as much
     few_targets = torch.tensor([[1, 0, 2, 0, 0], [2, 1, 3, 0, 2]])
     more_logits = 2 * draw(3, 6, 7, seed=1)
     more_logits[1, 2, 5] = 200  # a real token that costs nothing
@@ -200,6 +203,11 @@ def padded_loss() -> Exercise:
                 (losses * real).sum() / (losses * real).count_nonzero()
             )
         ),
+        "a sure mistake costs 60: add nothing to a probability before its log": way(
+            losses=lambda z, y, real: (
+                -(z.softmax(-1) + 1e-9).log().gather(-1, y[..., None])[..., 0]
+            )
+        ),
         # How padding is left out.
         "targets set to 0 are targets still: the loss must leave them out": way(
             losses=lambda z, y, real: each(z, y * real, real), mean=of_all
@@ -228,6 +236,129 @@ def padded_loss() -> Exercise:
     }
     praise = "filling costs nothing"
     return Exercise(right, cases, mistakes, praise, trained)
+
+
+class Parts(nn.Module):
+    """What a decoder's block is made of, with drawn weights: no `forward`."""
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.attention = MultiHeadAttention(d_model, 2)
+        self.cross_attention = MultiHeadAttention(d_model, 2)
+        self.feed_forward = FeedForward(d_model)
+        self.attention_norm = LayerNorm(d_model)
+        self.cross_attention_norm = LayerNorm(d_model)
+        self.feed_forward_norm = LayerNorm(d_model)
+        for i, weights in enumerate(self.parameters()):
+            weights.data = draw(*weights.shape, seed=i) / 2
+            weights.requires_grad = False
+
+
+@check
+def pre_norm_block() -> Exercise:
+    """`answer(block, y, causal, x, real)`: the decoder's block in pre-norm order."""
+
+    def attend(block: Parts, y: Tensor, causal: Tensor) -> Tensor:
+        return y + block.attention(block.attention_norm(y), mask=causal)
+
+    def look(block: Parts, y: Tensor, x: Tensor, real: Tensor) -> Tensor:
+        normed = block.cross_attention_norm(y)
+        return y + block.cross_attention(normed, x, mask=real)
+
+    def feed(block: Parts, y: Tensor) -> Tensor:
+        return y + block.feed_forward(block.feed_forward_norm(y))
+
+    def right(
+        block: Parts,
+        y: Tensor,
+        causal: Tensor,
+        x: Tensor,
+        real: Tensor,
+        attend: Callable = attend,
+        look: Callable = look,
+        feed: Callable = feed,
+    ) -> Tensor:
+        y = attend(block, y, causal)
+        y = look(block, y, x, real)
+        return feed(block, y)
+
+    way = ways_of(right)
+
+    def post_norm(block: Parts, y: Tensor, causal: Tensor, x: Tensor, real: Tensor):
+        y = block.attention_norm(y + block.attention(y, mask=causal))
+        y = block.cross_attention_norm(y + block.cross_attention(y, x, mask=real))
+        return block.feed_forward_norm(y + block.feed_forward(y))
+
+    def of_normed(block: Parts, y: Tensor, causal: Tensor, x: Tensor, real: Tensor):
+        y = block.attention_norm(y)
+        y = block.cross_attention_norm(y + block.attention(y, mask=causal))
+        y = block.feed_forward_norm(y + block.cross_attention(y, x, mask=real))
+        return y + block.feed_forward(y)
+
+    def beside(block: Parts, y: Tensor, causal: Tensor, x: Tensor, real: Tensor):
+        parts = attend(block, y, causal), look(block, y, x, real), feed(block, y)
+        return sum(parts) - 2 * y
+
+    def on_parts(
+        answer: Callable, y: Tensor, causal: Tensor, x: Tensor, real: Tensor
+    ) -> object:
+        given = y.clone(), x.clone()
+        result = answer(Parts(y.shape[-1]), given[0], causal, given[1], real)
+        if not (torch.equal(given[0], y) and torch.equal(given[1], x)):
+            raise Mistake("the function changes its input: work on a copy")
+        return result
+
+    few = padding_mask(torch.tensor([3, 6]), 6)
+    many = padding_mask(torch.tensor([7, 2, 4]), 7)
+    cases = [
+        (draw(2, 6, 8), causal_mask(6), draw(2, 6, 8, seed=1), few),
+        (draw(3, 4, 12), causal_mask(4), draw(3, 7, 12, seed=1), many),
+    ]
+    mistakes = {
+        "this is the post-norm order: here each part reads a norm": post_norm,
+        "the shortcut carries the norm: add each part to y itself": of_normed,
+        "the three parts read the same y: each reads what the one before has left": (
+            beside
+        ),
+        # The masks.
+        "the future is seen: the first part needs `causal`": way(
+            attend=lambda block, y, causal: attend(block, y, None)
+        ),
+        "the padding is seen: the second part needs `real`": way(
+            look=lambda block, y, x, real: look(block, y, x, None)
+        ),
+        "the masks have changed places: `causal` is for y, and `real` for x": (
+            lambda block, y, causal, x, real: right(block, y, real, x, causal)
+        ),
+        # Who asks whom.
+        "the target asks itself again: the second part asks x": way(
+            look=lambda block, y, x, real: (
+                y + block.cross_attention(block.cross_attention_norm(y))
+            )
+        ),
+        "the source is normed: only what asks goes through the norm": way(
+            look=lambda block, y, x, real: look(
+                block, y, block.cross_attention_norm(x), real
+            )
+        ),
+        # What is left out.
+        "nobody asks the source": way(look=lambda block, y, x, real: y),
+        "the feed-forward is left out": way(feed=lambda block, y: y),
+        "a shortcut is missing: the first part is added to y": way(
+            attend=lambda block, y, causal: attend(block, y, causal) - y
+        ),
+        "a shortcut is missing: the second part is added to y": way(
+            look=lambda block, y, x, real: look(block, y, x, real) - y
+        ),
+        "a shortcut is missing: the third part is added to y": way(
+            feed=lambda block, y: feed(block, y) - y
+        ),
+        "the second part has no norm": way(
+            look=lambda block, y, x, real: y + block.cross_attention(y, x, mask=real)
+        ),
+    }
+    praise = "the stream goes through, and three parts read it"
+    return Exercise(right, cases, mistakes, praise, on_parts)
 
 
 @check
@@ -269,6 +400,11 @@ def read_once() -> Exercise:
     def not_scaled(q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
         return (q @ k.mT).masked_fill(~real, -torch.inf).softmax(-1) @ v
 
+    def of_the_first(layer: MultiHeadAttention, x: Tensor, real: Tensor) -> Callable:
+        if not hasattr(layer, "first"):
+            layer.first = right(layer, x, real)
+        return layer.first
+
     # How an answer is looked at.
 
     def makes_keys(look: Callable, y: Tensor, n_keys: int) -> bool:
@@ -282,7 +418,7 @@ def read_once() -> Exercise:
     def looks(
         answer: Callable, x: Tensor, real: Tensor, y: Tensor
     ) -> dict[str, object]:
-        """Four looks, and whether they make keys and values, though they are right."""
+        """Five looks, and whether they make keys and values, though they are right."""
         d_model = x.shape[-1]
         layer = MultiHeadAttention(d_model, 5 if d_model == 15 else 2)
         for i, weights in enumerate(layer.parameters()):
@@ -295,6 +431,15 @@ def read_once() -> Exercise:
         results = [look(part) for part in (y[:, :1], y[:, 1:2], y[:, 1:], y)]
         if not torch.equal(source, x):
             raise Mistake("the function changes its input: work on a copy")
+
+        # Two sources at a time: each look has its own.
+        other = answer(layer, 2 * source, real)(y)
+        if difference(look(y), results[3]) is not None:
+            raise Mistake(
+                "a second source changes the first look: keep keys and values in the"
+                " function that you return, not in the layer or a global"
+            )
+        results.append(other)
 
         # What was made once asks neither for the source again nor for the weights.
         is_anew = makes_keys(look, y[:, :1], x[0].numel())
@@ -343,6 +488,9 @@ def read_once() -> Exercise:
             attend=lambda q, k, v, real: (attention_weights(q, k) * real) @ v
         ),
         "the target's keys are appended: only the source answers": target_appended,
+        "a second source gets the first one's keys: make them in each call": (
+            of_the_first
+        ),
         "not divided by √d": way(attend=not_scaled),
         # The heads.
         "the output matrix is missing": way(

@@ -1,6 +1,7 @@
 """Checks of chapter 16: tests are held against machines, right and wrong ones."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -203,6 +204,17 @@ class StepForgotten(Machine):
         return run
 
 
+class NoCopies(Machine):
+    """A checkpoint holds the run's own weights, which go on changing."""
+
+    def save(self, run: Run) -> dict:
+        saved = super().save(run)
+        return saved | {
+            "weights": run.model.state_dict(),
+            "optimizer": run.optimizer.state_dict(),
+        }
+
+
 class WeightsIn16Bits(Machine):
     """A checkpoint has 16 bits for each weight."""
 
@@ -252,6 +264,14 @@ def goes_on() -> Exercise:
         return all(torch.equal(weights[name], others[name]) for name in weights)
 
     def right(machine: Machine) -> bool:
+        run = in_one_piece(machine, 1)
+        saved = machine.save(run)
+        machine.go_on(run, text_of(machine), 1)
+        resumed = machine.resume(saved)
+        machine.go_on(resumed, text_of(machine), 1)
+        return equal(run, resumed)
+
+    def resumed_at_once(machine: Machine) -> bool:
         resumed = machine.resume(machine.save(in_one_piece(machine, 1)))
         machine.go_on(resumed, text_of(machine), 1)
         return equal(in_one_piece(machine, 2), resumed)
@@ -268,30 +288,41 @@ def goes_on() -> Exercise:
         run = in_one_piece(machine, 1)
         return equal(run, machine.resume(machine.save(run)))
 
-    def close(machine: Machine, tolerance: float) -> bool:
-        resumed = machine.resume(machine.save(in_one_piece(machine, 3)))
+    def close(machine: Machine, tolerance: float, at_once: bool) -> bool:
+        run = in_one_piece(machine, 3)
+        saved = machine.save(run)
+        if at_once:
+            run = in_one_piece(machine, 6)
+        else:
+            machine.go_on(run, text_of(machine), 3)
+        resumed = machine.resume(saved)
         machine.go_on(resumed, text_of(machine), 3)
-        whole = in_one_piece(machine, 6)
-        pairs = zip(whole.model.parameters(), resumed.model.parameters(), strict=True)
+        pairs = zip(run.model.parameters(), resumed.model.parameters(), strict=True)
         return all(torch.allclose(*pair, atol=tolerance) for pair in pairs)
 
     wrong_machines = [faults.GeneratorForgotten, OptimizerForgotten, StepForgotten]
-    wrong_machines += [WeightsIn16Bits, WeightsInFiveDigits, LastBitMoved]
+    wrong_machines += [NoCopies, WeightsIn16Bits, WeightsInFiveDigits, LastBitMoved]
     cases = [(small(machine, 1),) for machine in (Machine, *wrong_machines)]
     mistakes = {
         "it passes every machine: save a run after some steps, resume it, and make"
         " some steps more before you compare, to the bit": all_pass,
         "it finds nothing but weights in fewer digits: save after some steps, and"
         " make some steps more before you compare": compared_at_once,
-        "it passes a machine that saves its weights in 16 bits: compare to the bit,"
-        " by `torch.equal`": lambda machine: close(machine, 1e-2),
-        "it passes a machine that saves five digits of its weights: compare to the"
-        " bit, by `torch.equal`": lambda machine: close(machine, 1e-4),
-        "it passes a machine that moves one number by its last bit: compare to the bit,"
-        " by `torch.equal`": lambda machine: close(machine, 1e-8),
+        "it passes a machine whose checkpoint is the run's own weights, and no copies:"
+        " let the run go on between `save` and `resume`": resumed_at_once,
         "it flags right machines: both runs must make as many steps, and their weights"
         " are compared, not their models": more_steps,
     }
+    tolerances = {
+        "saves its weights in 16 bits": 1e-2,
+        "saves five digits of its weights": 1e-4,
+        "moves one number by its last bit": 1e-8,
+    }
+    for what, tolerance in tolerances.items():
+        words = f"it passes a machine that {what}: compare every parameter, to the bit"
+        mistakes[words] = partial(close, tolerance=tolerance, at_once=False)
+        words += "; and let the run go on between `save` and `resume`"
+        mistakes[words] = partial(close, tolerance=tolerance, at_once=True)
     praise = "it finds what a checkpoint forgets"
     return Exercise(right, cases, mistakes, praise, passes)
 
