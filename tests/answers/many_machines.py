@@ -65,6 +65,26 @@ def time_and_size(compute, network, size, stage):
     return compute + network, size
 
 
+def first_that_fits(n, n_layers, d, p, n_tokens, bandwidth, room):
+    for stage, checkpoints, known, kept, _, _ in options(
+        n, n_layers, d, p, n_tokens, bandwidth
+    ):
+        if known + kept <= room:
+            return stage, checkpoints
+
+
+def without_n_tokens(n, n_layers, d, p, n_tokens, bandwidth, room):
+    """As one who calls `my_step(n, p, bandwidth)`: it has 8,192 tokens by default."""
+    fitting = []
+    for stage, checkpoints, known, kept, compute, network in options(
+        n, n_layers, d, p, n_tokens, bandwidth
+    ):
+        seconds = compute / n_tokens * 8192 + network
+        if known + kept <= room:
+            fitting.append((seconds, known + kept, stage, checkpoints))
+    return min(fitting)[2:]
+
+
 def right_parts(xs, weights, bias):
     return [x @ w + bias / len(xs) for x, w in zip(xs, weights, strict=True)]
 
@@ -215,6 +235,42 @@ WRONG = [
             )
         ),
         "half as much again in stage 3",
+    ),
+    (
+        checks.plan,
+        planned(
+            lambda compute, network, size, stage: (
+                compute + network * (1.5 if stage == 2 else 1),
+                size,
+            )
+        ),
+        "stage 2 sends no more than stage 0",
+    ),
+    (
+        checks.plan,
+        planned(
+            lambda compute, network, size, stage: (
+                compute + network * (1.5 if stage in (1, 2) else 1),
+                size,
+            )
+        ),
+        "stages 1 and 2 send no more than stage 0",
+    ),
+    (checks.plan, first_that_fits, "this is the first that fits"),
+    (checks.plan, without_n_tokens, "without them my_step takes 8,192"),
+    (
+        checks.plan,
+        lambda n, n_layers, d, p, n_tokens, *rest: right_plan(
+            n, n_layers, d, p, 8192, *rest
+        ),
+        "8,192 are the chapter's",
+    ),
+    (
+        checks.plan,
+        lambda n, n_layers, d, p, n_tokens, *rest: right_plan(
+            n, n_layers, d, p, n_tokens, rest[0], rest[1] + 128_000 * n_tokens
+        ),
+        "the loss keeps 128,000 bytes for each token",
     ),
     (checks.plan, lambda *case: right_plan(*case)[0], "plan: "),
     (checks.plan, lambda *case: right_plan(*case)[::-1], "first the stage"),

@@ -1,6 +1,7 @@
 """Checks of chapter 11: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from numbers import Real
 
@@ -76,13 +77,15 @@ def plan() -> Exercise:
         weights = 2 * n / (p if stage >= 3 else 1)
         return optimizer + gradients + weights
 
-    def kept(n_layers: int, d: int, n_tokens: int, checkpoints: bool) -> float:
+    def kept(
+        n_layers: int, d: int, n_tokens: int, checkpoints: bool, loss: int = 4 * 32_000
+    ) -> float:
         """Bytes of a machine's activations."""
         inputs = 2 * d * n_tokens
         blocks = 18.75 * inputs * (1 if checkpoints else n_layers)
         if checkpoints:
             blocks += n_layers * inputs
-        return blocks + 4 * 32_000 * n_tokens
+        return blocks + loss * n_tokens
 
     def right(
         n: float,
@@ -95,6 +98,9 @@ def plan() -> Exercise:
         ways: list[tuple[int, bool]] = WAYS,
         around: Callable = lambda p: (p - 1) / p,
         stored: Callable = lambda known, kept, p, stage: known + kept,
+        n_computed: Callable = lambda n_tokens: n_tokens,
+        kept: Callable = kept,
+        often: Callable = lambda stage: 3 / 2 if stage == 3 else 1,  # what is sent
         both: Callable = lambda compute, network: compute + network,
         rank: Callable = lambda seconds, size, stage: (seconds, size),
     ) -> tuple[int, bool]:
@@ -102,8 +108,9 @@ def plan() -> Exercise:
         for stage, checkpoints in ways:
             activations = kept(n_layers, d, n_tokens, checkpoints)
             size = stored(known(n, p, stage), activations, p, stage)
-            compute = 6 * n * n_tokens / (0.4 * 989e12) * (4 / 3 if checkpoints else 1)
-            network = around(p) * 4 * n / bandwidth * (3 / 2 if stage == 3 else 1)
+            compute = 6 * n * n_computed(n_tokens) / (0.4 * 989e12)
+            compute *= 4 / 3 if checkpoints else 1
+            network = around(p) * 4 * n / bandwidth * often(stage)
             if size <= room:
                 ranked = rank(both(compute, network), size, stage)
                 fitting.append((ranked, stage, checkpoints))
@@ -124,6 +131,9 @@ def plan() -> Exercise:
         (70e9, 80, 8192, 64, 4096, 50e9, 80e9),
         (34e9, 48, 8192, 8, 16384, 1.25e9, 141e9),
         (*larger, 8, 4096, 50e9, 80e9),
+        (*larger, 8, 4096, 50e9, 70e9),
+        (*llama, 8, 8192, 50e9, 67e9),
+        (1e9, 16, 2048, 8, 8192, 50e9, 80e9),
     ]
     mistakes = {
         # What is stored.
@@ -139,6 +149,9 @@ def plan() -> Exercise:
         "stage 3 cuts what is known of the parameters, and no activations": way(
             stored=lambda known, kept, p, stage: known + kept / (p if stage == 3 else 1)
         ),
+        "the loss keeps 128,000 bytes for each token: they must fit, too": way(
+            kept=partial(kept, loss=0)
+        ),
         # How long it takes.
         "sending takes time, too, half as much again in stage 3: add it": way(
             both=lambda compute, network: compute
@@ -150,9 +163,24 @@ def plan() -> Exercise:
             both=max
         ),
         "each machine sends (p - 1) / p of it": way(around=lambda p: 1),
+        "stage 2 sends no more than stage 0: half as much again is stage 3's alone": (
+            way(often=lambda stage: 3 / 2 if stage >= 2 else 1)
+        ),
+        "stages 1 and 2 send no more than stage 0: half as much again is stage 3's"
+        " alone": way(often=lambda stage: 3 / 2 if stage >= 1 else 1),
+        "a step computes n_tokens of this job: without them my_step takes 8,192": way(
+            n_computed=lambda n_tokens: 8192
+        ),
+        "n_tokens are this job's, in computing and in what is kept: 8,192 are the"
+        " chapter's": lambda n, n_layers, d, p, n_tokens, *rest: right(
+            n, n_layers, d, p, 8192, *rest
+        ),
         # Which is taken.
         "of equally fast ones the one that stores least": way(
             rank=lambda seconds, size, stage: (seconds, stage)
+        ),
+        "this is the first that fits: of all that fit, take the fastest": way(
+            rank=lambda seconds, size, stage: ()
         ),
         "this stores least, or is the slowest: of all that fit, take the fastest": way(
             rank=lambda seconds, size, stage: (size,)
