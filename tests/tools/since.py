@@ -1,12 +1,10 @@
 """Measure what chapter 17 has no time for: `python tests/tools/since.py 0 100 200`.
 
-For each number, by which the chapter's seeds grow, a line with where the plain
-machine's late queries look, what four experts lose to it, how many choices their bonus
-overrules, and the busiest expert's share in the last block. The same for experts whose
-weight is divided by itself, and for those whose weight is 1, so that their router stays
-as it began. Then what windows of 16 and of 8 gain. Last, what windows gain in 150 and
-in 600 steps. It takes the chapter's own cells, some eight minutes for three numbers
-with one thread.
+For each number, by which the chapter's seeds grow, it tells where the plain machine's
+late queries look, what four experts lose to it, how many choices their bonus overrules,
+and the busiest expert's share in the last block. Then what windows of 16 and of 8 gain.
+Last, what windows gain in 150 and in 600 steps. It takes the chapter's own cells, some
+six minutes for three numbers with one thread.
 """
 
 import sys
@@ -20,7 +18,7 @@ from seeds import shifted
 from companion.course import ladder
 
 CHAPTER = NOTEBOOKS / "17_since_then.ipynb"
-CELLS = "setup", "budget-code", "experts-code", "break-code", "windows-code"
+CELLS = "setup", "budget-code", "experts-code", "windows-code"
 MORE = """
 class WatchedAttention(MyAttention):
     def attend(self, queries, keys, values, now):
@@ -36,11 +34,6 @@ def with_windows(window=16):
         block.attention = WindowAttention(config)
         block.attention.window = window
     return gpt
-
-
-class OneExperts(Experts):
-    def weigh(self, p):
-        return torch.ones_like(p)
 """
 
 
@@ -91,15 +84,11 @@ def main() -> None:
         loss = names["my_rung"](plain)
         first = look_at_first(names, plain)
         print(f"shift {shift}: plain {loss:.4f}, first token {first:.3f}", flush=True)
-        for experts in ("Experts", "DividedExperts", "OneExperts"):
-            gpt = names["new_gpt"](feed_forward=names[experts])
-            lost = names["my_rung"](gpt) - loss
-            overruled, share = choices(gpt)
-            print(
-                f"  {experts}: {lost:+.4f} nats, overruled {overruled:.2f},"
-                f" busiest {share:.2f}",
-                flush=True,
-            )
+        gpt = names["new_gpt"](feed_forward=names["Experts"])
+        lost = names["my_rung"](gpt) - loss
+        overruled, share = choices(gpt)
+        print(f"  experts lose {lost:.4f} nats", end=", ")
+        print(f"overruled {overruled:.2f}, busiest {share:.2f}", flush=True)
         for window in (16, 8):
             gain = loss - names["my_rung"](names["with_windows"](window))
             print(f"  windows of {window}: gain {gain:.4f} nats", flush=True)
