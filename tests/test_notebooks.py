@@ -119,7 +119,8 @@ def test_exercises_are_three_cells_a_question_a_stub_and_a_folded_solution():
     """The stub is the reader's to overwrite; its check is called again on ours."""
     for stem, notebook in NOTEBOOKS.items():
         solutions = [i for i, c in enumerate(notebook.cells) if "solution" in tags(c)]
-        assert len(solutions) >= 3, stem
+        # 17 ends in a change of one's own, which is none of these.
+        assert len(solutions) >= (1 if stem.startswith("17") else 3), stem
         for i in solutions:
             question, stub, solution = notebook.cells[i - 2 : i + 1]
             (check,) = re.findall(r"^checks\.(\w+)\(solution\)$", solution.source, re.M)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 
 import matplotlib.pyplot as plt
 import pytest
@@ -166,26 +167,34 @@ def test_a_comparison_is_with_the_first_rung_of_the_same_seed(monkeypatch, tmp_p
     shown = []
     known = {
         "plain": {"chapter": "17", "nats": [2.0, 2.2, 2.1]},
+        "again": {"chapter": "17", "nats": [2.1, 2.25, 2.1]},
         "better": {"chapter": "17", "nats": [1.9, 2.0, 2.1]},
     }
     store(known, tmp_path / "rungs.json", monkeypatch)
     monkeypatch.setattr(drawings.plt, "close", lambda: None)
     monkeypatch.setattr(plots, "display", lambda _, **more: shown.append(more))
-    ladder.compare({"plain": 2.05, "better": 2.0, "new": 2.1}, "Some", "ROMEO:\nAy")
+    rungs = {"plain": 2.05, "again": 2.04, "better": 2.0, "new": 2.1}
+    assert ladder.gains(rungs, "better") == pytest.approx([0.05, 0.1, 0.2, 0])
+    assert ladder.gains(rungs, "new") == pytest.approx([-0.05])
+    ladder.compare(rungs, "Some", "ROMEO:\nAy", luck="again")
 
     axis = plt.gca()
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["better", "new"]
+    names = [label.get_text() for label in axis.get_yticklabels()]
+    assert names == ["again", "better", "new"]
     points = [[*line.get_xdata()] for line in axis.lines[1:]]
-    assert points[0] == pytest.approx([0.1, 0.2, 0]) and points[2] == []
-    assert [points[1], points[3]] == [pytest.approx([0.05]), pytest.approx([-0.05])]
-    (band,) = axis.patches
-    assert band.get_width() == pytest.approx(0.4)
+    assert points[2] == pytest.approx([0.1, 0.2, 0]) and points[4] == []
+    assert [points[3], points[5]] == [pytest.approx([0.05]), pytest.approx([-0.05])]
+    (band,) = axis.patches  # as far to each side as the luckiest of "again"
+    assert band.get_x() == pytest.approx(-0.1)
+    assert band.get_width() == pytest.approx(0.2)
     alt = shown[0]["metadata"]["image/png"]["alt"]
-    assert "plain 2.050, better 2.000, new 2.100" in alt and "ROMEO:↵ Ay" in alt
+    assert "plain 2.050, again 2.040, better 2.000" in alt and "ROMEO:↵ Ay" in alt
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-@pytest.mark.parametrize("drawing", [ladder.draw, ladder.compare])
+@pytest.mark.parametrize(
+    "drawing", [ladder.draw, partial(ladder.compare, luck="one head")]
+)
 def test_a_rung_that_can_t_be_drawn_is_named(drawing, loss):
     with pytest.raises(ValueError, match=f"rung 'many heads' has a loss of {loss}"):
         drawing({"one head": 2.5, "many heads": loss}, "They help", "ROMEO:")
@@ -203,7 +212,7 @@ def test_a_drawing_ends_with_its_last_rung_or_a_stored_one_that_is_named(monkeyp
 
 def test_a_rung_alone_can_t_be_compared():
     with pytest.raises(ValueError, match="1 rungs can't be compared"):
-        ladder.compare({"one head": 2.5}, "They help", "ROMEO:")
+        ladder.compare({"one head": 2.5}, "They help", "ROMEO:", luck="one head")
 
 
 def rungs_seen(stem: str) -> dict[str, float]:

@@ -1,11 +1,10 @@
 """Measure what chapter 17 has no time for: `python tests/tools/since.py 0 100 200`.
 
-For each number, by which the chapter's seeds grow, a line with what four experts lose
-to the plain machine, how many tokens their bonus overrules, and the busiest expert's
-share in the last block, with the chapter's bonus and with one of 0.001, where the plain
-machine's late queries look, and what windows of 16 and of 8 gain. Then the plain
-machine's loss from four starts, and what windows gain in 150 and in 600 steps. It
-takes the chapter's own cells, some eight minutes for three numbers with one thread.
+For each number, by which the chapter's seeds grow, it tells where the plain machine's
+late queries look, what four experts lose to it, how many choices their bonus overrules,
+and the busiest expert's share in the last block. Then what windows of 16 and of 8 gain.
+Last, what windows gain in 150 and in 600 steps. It takes the chapter's own cells, some
+six minutes for three numbers with one thread.
 """
 
 import sys
@@ -35,13 +34,6 @@ def with_windows(window=16):
         block.attention = WindowAttention(config)
         block.attention.window = window
     return gpt
-
-
-def loss_from(start):
-    gpt = new_gpt()
-    my_start(gpt, torch.Generator().manual_seed(start))
-    batches = torch.Generator().manual_seed(1700)
-    return ladder.rung(gpt, batches, companion.muon(gpt), n_steps=150)
 """
 
 
@@ -66,16 +58,11 @@ def choices(gpt: torch.nn.Module) -> tuple[float, float]:
 
     And the share of them that ask the busiest expert of the last block.
     """
-    routed = []
-    layers = [block.feed_forward for block in gpt.blocks]
-    for layer in layers:
-        layer.router.register_forward_hook(lambda *x: routed.append(x[2].softmax(-1)))
     gpt(windows())
-    overruled = []
-    for layer, p in zip(layers, routed, strict=True):
-        chosen = (p + layer.bonus).argmax(-1)
-        overruled.append((chosen != p.argmax(-1)).float().mean())
-    share = chosen.flatten().bincount(minlength=4).max() / chosen.numel()
+    layers = [block.feed_forward for block in gpt.blocks]
+    overruled = [(x.chosen != x.likeliest).float().mean() for x in layers]
+    chosen = layers[-1].chosen.flatten()
+    share = chosen.bincount(minlength=4).max() / chosen.numel()
     return torch.stack(overruled).mean().item(), share.item()
 
 
@@ -97,20 +84,14 @@ def main() -> None:
         loss = names["my_rung"](plain)
         first = look_at_first(names, plain)
         print(f"shift {shift}: plain {loss:.4f}, first token {first:.3f}", flush=True)
-        for experts in ("Experts", "GentleExperts"):
-            gpt = names["new_gpt"](feed_forward=names[experts])
-            lost = names["my_rung"](gpt) - loss
-            overruled, share = choices(gpt)
-            print(
-                f"  {experts}: {lost:+.4f} nats, overruled {overruled:.2f},"
-                f" busiest {share:.2f}",
-                flush=True,
-            )
+        gpt = names["new_gpt"](feed_forward=names["Experts"])
+        lost = names["my_rung"](gpt) - loss
+        overruled, share = choices(gpt)
+        print(f"  experts lose {lost:.4f} nats", end=", ")
+        print(f"overruled {overruled:.2f}, busiest {share:.2f}", flush=True)
         for window in (16, 8):
             gain = loss - names["my_rung"](names["with_windows"](window))
             print(f"  windows of {window}: gain {gain:.4f} nats", flush=True)
-    from_starts = map(chapter(0)["loss_from"], (17, 18, 19, 20))
-    print("four starts, the same batches:", *(f"{x:.4f}" for x in from_starts))
     for n_steps in (150, 600):
         names = chapter(0, n_steps)
         loss = names["my_rung"](names["new_gpt"]())

@@ -34,6 +34,6 @@ from .reward import (
 )
 from .sampling import crossing, dart, ending, write
 from .serving import int8, pages_in_use, schedule
-from .since_then import cache_bytes, gates, sink_weights
+from .since_then import cache_bytes
 from .tokens import decode, pieces, windows
 from .training import adamw, best, clip, whole_split

@@ -8,4 +8,4 @@ ladder` runs these chapters with three other seeds and stores theirs.
 
 from .drawings import compare, draw
 from .measuring import parts_of, rung, validation_loss, write
-from .stored_rungs import STORED, band, measured, stored, within
+from .stored_rungs import STORED, band, gains, measured, stored, within

@@ -5,7 +5,7 @@ import math
 from matplotlib import pyplot as plt
 
 from ..plots import COLORS, finish
-from .stored_rungs import measured, stored
+from .stored_rungs import gains, measured, stored
 
 
 def draw(
@@ -45,32 +45,29 @@ def draw(
     finish_ladder(rows, title, label, f"a bar for each of {len(rows)}", rungs, says)
 
 
-def compare(rungs: dict[str, float], title: str, says: str) -> None:
+def compare(rungs: dict[str, float], title: str, says: str, *, luck: str) -> None:
     """Draws what each rung gains over the first of them, a row of points for each.
 
     The title states the finding. A run is compared with the first rung's of the same
-    seed: large points are these runs, small ones the three that are stored. The grey
-    band is as wide as the first rung's own losses lie apart: what stays within it may
-    be luck. `says` is what a model of the last rung writes. Raises ValueError for a
-    rung that is no finite number, and where there is none to compare with the first.
+    seed: large points are these runs, small ones the three that are stored. `luck`
+    names a rung in which nothing has changed but the start: the grey band reaches to
+    each side as far as its farthest point. `says` is what a model of the last rung
+    writes. Raises ValueError for a rung that is no finite number, and where there is
+    none to compare with the first.
     """
     check_finite(rungs)
     if len(rungs) < 2:
         raise ValueError(f"{len(rungs)} rungs can't be compared: give at least 2")
-    known = stored()
     first, *others = rungs
-    stored_first = known.get(first, {}).get("nats", [])
-    all_first = [rungs[first], *stored_first]
-    width = max(all_first) - min(all_first)
+    width = max(abs(gain) for gain in gains(rungs, luck))
 
     _, axis = plt.subplots(figsize=(11, 1.8 + 0.5 * len(others)))
     axis.axvspan(-width, width, color="0.9", zorder=0)
     axis.axvline(0, color="black", lw=1)
     for i, name in enumerate(others):
-        pairs = zip(stored_first, known.get(name, {}).get("nats", []), strict=False)
-        gains = [without - with_it for without, with_it in pairs]
-        axis.plot(gains, [i] * len(gains), "o", color="0.45", ms=6)
-        axis.plot(rungs[first] - rungs[name], i, "o", color=COLORS[0], ms=11)
+        now, *before = gains(rungs, name)
+        axis.plot(before, [i] * len(before), "o", color="0.45", ms=6)
+        axis.plot(now, i, "o", color=COLORS[0], ms=11)
     axis.set_ylim(len(others) - 0.5, -0.5)
 
     label = f"nats a character gained over “{first}” of the same seed (right is better)"

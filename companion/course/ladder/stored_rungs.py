@@ -20,6 +20,19 @@ def measured(name: str) -> float:
     return mean(stored()[name]["nats"])
 
 
+def gains(rungs: dict[str, float], name: str) -> list[float]:
+    """Returns the nats a character that a rung gains over the first of these rungs.
+
+    One number for each seed: this run's, then those of the seeds that are stored, where
+    both rungs are.
+    """
+    first = next(iter(rungs))
+    known = stored()
+    without = [rungs[first], *known.get(first, {}).get("nats", [])]
+    with_it = [rungs[name], *known.get(name, {}).get("nats", [])]
+    return [a - b for a, b in zip(without, with_it, strict=False)]
+
+
 def band(name: str) -> tuple[float, float]:
     """Returns between which losses a rung is as it was for other seeds.
 
