@@ -9,7 +9,7 @@ from .attention import one_query, pad_mask, softmax_gradient, window_attention
 from .blocks import channel_norm, fold, swiglu, third_block
 from .encoder_decoder import padded_loss, read_once, shifted, soft_targets
 from .fine_tuning import answers_alone, choice, merged, only_adapters, trainable
-from .inside import carry, lens, way
+from .inside import carry, credit, lens
 from .kv_cache import in_place, place, talk, text_cost
 from .many_machines import equal_work, parts, plan, ring_seconds
 from .mistakes import Mistake
