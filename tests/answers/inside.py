@@ -152,6 +152,11 @@ WRONG = [
     (checks.credit, lambda a, b, both: (a + both - b, b + both - a), "these are sums"),
     (
         checks.credit,
+        lambda a, b, both: ((a + both) / 2, (b + both) / 2),
+        "less the other, not both",
+    ),
+    (
+        checks.credit,
         lambda a, b, both: (both * a / (a + b), both * b / (a + b)),
         "shared as they do alone",
     ),

@@ -38,6 +38,9 @@ def credit() -> Exercise:
         "b comes first here: take the mean with the order in which a does": (
             lambda a, b, both: (both - b, b)
         ),
+        "as the second a head adds both less the other, not both": (
+            lambda a, b, both: ((a + both) / 2, (b + both) / 2)
+        ),
         "these are sums: a mean of two is half of it": (
             lambda a, b, both: (a + both - b, b + both - a)
         ),
