@@ -10,13 +10,15 @@ from .wrong import Wrong
 wrong = Wrong()
 
 
-def right_way(carried, first, second):
-    return 1 - (first - carried) / (first - second)
+def right_credit(a, b, both):
+    """Each alone, and half of what is over, or missing."""
+    over = (both - a - b) / 2
+    return a + over, b + over
 
 
-def way_in_a_list(carried, first, second):
-    whole = first - second
-    return torch.stack([(value - second) / whole for value in carried])
+def credit_of_orders(a, b, both):
+    orders = torch.tensor([[a, both - a], [both - b, b]], dtype=torch.float64)
+    return orders.mean(0)
 
 
 def right_lens(outputs, gain, matrix, token):
@@ -131,8 +133,8 @@ def carry_into_one_text(x, kept, place, head, d_head):
 
 
 RIGHT = [
-    (checks.way, right_way),
-    (checks.way, way_in_a_list),
+    (checks.credit, right_credit),
+    (checks.credit, credit_of_orders),
     (checks.lens, right_lens),
     (checks.lens, lens_by_sorting),
     (checks.carry, right_carry),
@@ -142,14 +144,24 @@ RIGHT = [
 
 WRONG = [
     *wrong,
-    (checks.way, lambda c, a, b: (a - c) / (a - b), "begins at the second run"),
-    (checks.way, lambda c, a, b: (c - b) / (b - a), "turned round"),
-    (checks.way, lambda c, a, b: c - b, "divide by the whole way"),
-    (checks.way, lambda c, a, b: c / a, "measure from second"),
-    (checks.way, lambda c, a, b: (c - b) / a, "not first"),
-    (checks.way, lambda c, a, b: ((c - b) / (a - b)).clamp(0, 1), "cut nothing off"),
-    (checks.way, lambda c, a, b: abs((c - b) / (a - b)), "keep the sign"),
-    (checks.way, lambda c, a, b: (c - b) / (a - b) * 100, "percent"),
+    (checks.credit, lambda a, b, both: (a, b), "as the first"),
+    (checks.credit, lambda a, b, both: (both - b, both - a), "as the second"),
+    (checks.credit, lambda a, b, both: (a, both - a), "a comes first"),
+    (checks.credit, lambda a, b, both: (both - b, b), "b comes first"),
+    (checks.credit, lambda a, b, both: (both / 2, both / 2), "half for each"),
+    (checks.credit, lambda a, b, both: (a + both - b, b + both - a), "these are sums"),
+    (
+        checks.credit,
+        lambda a, b, both: ((a + both) / 2, (b + both) / 2),
+        "less the other, not both",
+    ),
+    (
+        checks.credit,
+        lambda a, b, both: (both * a / (a + b), both * b / (a + b)),
+        "shared as they do alone",
+    ),
+    (checks.credit, lambda a, b, both: right_credit(b, a, both), "first a's"),
+    (checks.credit, lambda a, b, both: right_credit(a, b, both)[0], "both shares"),
     (
         checks.lens,
         lambda x, gain, matrix, token: lens_by_sorting(x, gain, matrix, token) - 1,

@@ -1,10 +1,8 @@
 """Right and wrong answers to the exercises of chapter 12."""
 
 import itertools
-import math
 import re
 import struct
-from fractions import Fraction
 
 import numpy as np
 import torch
@@ -200,8 +198,6 @@ def broken_lines(before, between):
 
 
 RIGHT = [
-    (checks.bits_a_weight, lambda n, bits, extra: Fraction(n * bits + 8 * extra, n)),
-    (checks.bits_a_weight, lambda n, b, x: np.mean(n * [b]) + 8 * x / n),
     (checks.eight_bits, by_hand),
     (checks.eight_bits, eight_by_numpy),
     (checks.eight_bits, eight_by_einsum),
@@ -222,8 +218,6 @@ RIGHT = [
     (checks.chat, recursive_chat),
     (checks.chat, lambda *case: np.array(right_chat(*case))),
     (checks.chat, lambda *case: itertools.chain(right_chat(*case))),
-    (checks.bits_a_weight, lambda n, bits, extra: (n * bits + 8 * extra) / n),
-    (checks.bits_a_weight, lambda n, bits, extra: torch.tensor(bits + 8 * extra / n)),
     (checks.eight_bits, right_eight),
     (checks.eight_bits, lambda raw: scaled(raw, raw[:, 2:].to(torch.int8))),
     (checks.rows, right_rows),
@@ -261,17 +255,6 @@ WRONG = [
         ),
         "are encoded as one",
     ),
-    (checks.bits_a_weight, lambda n, bits, extra: bits, "scales are left out"),
-    (checks.bits_a_weight, lambda n, bits, extra: bits + extra / n, "in bytes"),
-    (checks.bits_a_weight, lambda n, bits, extra: bits / 8 + extra / n, "bytes a"),
-    (checks.bits_a_weight, lambda n, bits, extra: bits + 8 * extra, "divide their"),
-    (checks.bits_a_weight, lambda n, b, extra: (n * b + 8 * extra) // n, "part of a"),
-    (checks.bits_a_weight, lambda n, bits, extra: n * bits + 8 * extra, "by n"),
-    (checks.bits_a_weight, lambda n, b, x: math.ceil(b + 8 * x / n), "don't round up"),
-    (checks.bits_a_weight, lambda n, b, x: round(b + 8 * x / n), "a part of a bit"),
-    (checks.bits_a_weight, lambda n, b, x: round(b + 8 * x / n, 2), "wanted 3.125"),
-    (checks.bits_a_weight, lambda n, bits, extra: 8 * extra / n, "scales alone"),
-    (checks.bits_a_weight, lambda n, bits, extra: n * bits / 8 + extra, "of a block"),
     (
         checks.eight_bits,
         lambda raw: raw[:, 2:].view(torch.int8) / scaled(raw, 1),
@@ -286,7 +269,6 @@ WRONG = [
     ),
     (checks.chat, apart(lambda who, text: (who, "\n" + text)), "the name by itself"),
     (checks.chat, apart(lambda who, text: (who, "\n", text)), "one after the other"),
-    (checks.bits_a_weight, lambda n, bits, extra: bits + 8 * extra * n, "wanted 5"),
     (
         checks.eight_bits,
         lambda raw: scaled(raw, raw[:, 2:].float()),

@@ -15,7 +15,7 @@ from .encoder_decoder import (
     soft_targets,
 )
 from .fine_tuning import answers_alone, choice, merged, only_adapters, trainable
-from .inside import carry, lens, way
+from .inside import carry, credit, lens
 from .kv_cache import in_place, place, talk, text_cost
 from .many_machines import equal_work, parts, plan, ring_seconds
 from .mistakes import Mistake
@@ -23,7 +23,7 @@ from .multi_head import head_parameters, merge_heads, split_heads
 from .nothing_crashes import cabinet, goes_on, later_changes_nothing
 from .one_machine import accumulated, linear_attention, merge_all, pass_seconds
 from .positional_encodings import buckets, induction_scores, neighbours, slopes
-from .published_weights import bits_a_weight, chat, eight_bits, rows
+from .published_weights import chat, eight_bits, rows
 from .pull_requests import packed, router, same_share, sinks
 from .reward import (
     answer_loss,

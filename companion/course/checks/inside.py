@@ -9,48 +9,50 @@ from .compare import Exercise, check, draw, ways_of
 
 
 @check
-def way() -> Exercise:
-    """`answer(carried, first, second)`: how much of the way a patch has gone."""
+def credit() -> Exercise:
+    """`answer(a, b, both)`: two heads' shares of what both together bring."""
 
-    def right(carried: Tensor, first: float, second: float) -> Tensor:
-        return (carried - second) / (first - second)
+    def right(a: float, b: float, both: float) -> tuple[float, float]:
+        return (a + both - b) / 2, (b + both - a) / 2
 
     cases = [
-        (torch.tensor([-5.0, -1.4, 2.2, 2.92, -5.72]), 2.2, -5.0),
-        (draw(3, 4, seed=1), -1.5, 0.75),
-        (torch.tensor([[6.0, 1.0]]), 5.0, 3.0),
+        (0.9, 0.9, 0.9),
+        (0.0, 0.0, 1.0),
+        (0.7, 0.4, 0.9),
+        (0.6, -0.1, 0.45),
+        (-0.2, 0.3, 0.8),
     ]
     mistakes = {
-        "the way begins at the second run: take `second` off, above and below": (
-            lambda carried, first, second: right(carried, second, first)
+        "the shares come in the order of the heads: first a's": (
+            lambda *case: right(*case)[::-1]
         ),
-        "the way's direction is turned round: it leads from second to first": (
-            lambda carried, first, second: -right(carried, first, second)
+        "what each adds as the first: as the second it adds both less the other": (
+            lambda a, b, both: (a, b)
         ),
-        "this is how far it went: divide by the whole way": (
-            lambda carried, first, second: carried - second
+        "what each adds as the second: take the mean with what it adds as the first": (
+            lambda a, b, both: (both - b, both - a)
         ),
-        "this is a share of first's value: measure from second": (
-            lambda carried, first, second: carried / first
+        "a comes first here: take the mean with the order in which b does": (
+            lambda a, b, both: (a, both - a)
         ),
-        "the whole way is first - second, not first": (
-            lambda carried, first, second: (carried - second) / first
+        "b comes first here: take the mean with the order in which a does": (
+            lambda a, b, both: (both - b, b)
         ),
-        "the whole way is first - second, not second": (
-            lambda carried, first, second: (carried - second) / second
+        "as the second a head adds both less the other, not both": (
+            lambda a, b, both: ((a + both) / 2, (b + both) / 2)
         ),
-        "a patch may lead the wrong way: keep the sign": (
-            lambda *case: right(*case).abs()
+        "these are sums: a mean of two is half of it": (
+            lambda a, b, both: (a + both - b, b + both - a)
         ),
-        "a patch may lead too far or the wrong way: cut nothing off": (
-            lambda *case: right(*case).clamp(0, 1)
+        "half for each: second, a head adds both less the other, not less itself": (
+            lambda a, b, both: (both / 2, both / 2)
         ),
-        "these are percent: the whole way is 1": lambda *case: 100 * right(*case),
-        "one number for each patch: don't take the largest": (
-            lambda *case: right(*case).max()
+        "shared as they do alone, a : b; what if both are 0?": (
+            lambda a, b, both: (both * a / (a + b), both * b / (a + b))
         ),
+        "both shares, not one": lambda *case: right(*case)[0],
     }
-    praise = "0 where nothing changes, 1 where all of it comes along"
+    praise = "together the shares are what both bring"
     return Exercise(right, cases, mistakes, praise)
 
 

@@ -1,6 +1,5 @@
 """Checks of chapter 12: right ways, likely mistakes, cases, praise (see `Exercise`)."""
 
-import math
 import re
 from collections.abc import Callable
 from functools import partial
@@ -11,43 +10,6 @@ from torch import Tensor
 from .compare import Exercise, check, ways_of
 from .mistakes import Mistake
 from .words import describe
-
-
-@check
-def bits_a_weight() -> Exercise:
-    """`answer(n, bits, extra)`: bits a weight, scales included."""
-
-    def right(n: int, bits: int, extra: int) -> float:
-        return bits + 8 * extra / n
-
-    cases = [(32, 4, 4), (64, 8, 2), (16, 3, 6), (128, 3, 2)]
-    mistakes = {
-        "scales are left out: their bytes are shared by the block": (
-            lambda n, bits, extra: bits
-        ),
-        "extra is in bytes, of 8 bits": lambda n, bits, extra: bits + extra / n,
-        "these are bytes a weight: a byte has 8 bits": (
-            lambda n, bits, extra: bits / 8 + extra / n
-        ),
-        "these are the bits of a block: divide by n": (
-            lambda n, bits, extra: n * bits + 8 * extra
-        ),
-        "a block shares the scales: divide their bits by n": (
-            lambda n, bits, extra: bits + 8 * extra
-        ),
-        "a part of a bit counts: divide with /": (
-            lambda n, bits, extra: bits + 8 * extra // n
-        ),
-        "a part of a bit counts: don't round up": (
-            lambda n, bits, extra: bits + math.ceil(8 * extra / n)
-        ),
-        "these are the scales alone: add the weight's bits": (
-            lambda n, bits, extra: 8 * extra / n
-        ),
-        "these are the bytes of a block": lambda n, bits, extra: n * bits / 8 + extra,
-    }
-    praise = "those of the weight, and its share of the scales"
-    return Exercise(right, cases, mistakes, praise)
 
 
 @check
