@@ -73,6 +73,25 @@ def first_that_fits(n, n_layers, d, p, n_tokens, bandwidth, room):
             return stage, checkpoints
 
 
+def computed_again(times, sent=1, half=1):
+    """Checkpoints compute and send so many times as much; `half` is of all sending."""
+
+    def answer(n, n_layers, d, p, n_tokens, bandwidth, room):
+        fitting = []
+        for stage, checkpoints, known, kept, compute, network in options(
+            n, n_layers, d, p, n_tokens, bandwidth
+        ):
+            if checkpoints:
+                compute = compute * 3 / 4 * times
+                network = network * sent
+            seconds = compute + network * half
+            if known + kept <= room:
+                fitting.append((seconds, known + kept, stage, checkpoints))
+        return min(fitting)[2:]
+
+    return answer
+
+
 def without_n_tokens(n, n_layers, d, p, n_tokens, bandwidth, room):
     """As one who calls `my_step(n, p, bandwidth)`: it has 8,192 tokens by default."""
     fitting = []
@@ -257,6 +276,28 @@ WRONG = [
         "stages 1 and 2 send no more than stage 0",
     ),
     (checks.plan, first_that_fits, "this is the first that fits"),
+    (checks.plan, computed_again(3 / 2), "a third more: 4/3, not 3/2"),
+    (checks.plan, computed_again(5 / 3), "not two thirds"),
+    (checks.plan, computed_again(2), "not twice as much"),
+    (checks.plan, computed_again(4 / 3, sent=4 / 3), "send no more than without"),
+    (checks.plan, computed_again(4 / 3, half=1 / 2), "of 2 bytes each"),
+    (
+        checks.plan,
+        planned(
+            lambda compute, network, size, stage: (
+                compute + network * (2 if stage == 3 else 1),
+                size,
+            )
+        ),
+        "not three times as much",
+    ),
+    (
+        checks.plan,
+        lambda n, n_layers, d, p, n_tokens, bandwidth, room: right_plan(
+            n, n_layers, d, p, n_tokens, bandwidth, room + 37.5 * d * n_tokens
+        ),
+        "plan: for n = ",
+    ),
     (checks.plan, without_n_tokens, "without them my_step takes 8,192"),
     (
         checks.plan,

@@ -78,11 +78,16 @@ def plan() -> Exercise:
         return optimizer + gradients + weights
 
     def kept(
-        n_layers: int, d: int, n_tokens: int, checkpoints: bool, loss: int = 4 * 32_000
+        n_layers: int,
+        d: int,
+        n_tokens: int,
+        checkpoints: bool,
+        loss: int = 4 * 32_000,
+        n_again: int = 1,
     ) -> float:
-        """Bytes of a machine's activations."""
+        """Bytes of a machine's activations; `n_again` blocks are computed again."""
         inputs = 2 * d * n_tokens
-        blocks = 18.75 * inputs * (1 if checkpoints else n_layers)
+        blocks = 18.75 * inputs * (n_again if checkpoints else n_layers)
         if checkpoints:
             blocks += n_layers * inputs
         return blocks + loss * n_tokens
@@ -100,7 +105,8 @@ def plan() -> Exercise:
         stored: Callable = lambda known, kept, p, stage: known + kept,
         n_computed: Callable = lambda n_tokens: n_tokens,
         kept: Callable = kept,
-        often: Callable = lambda stage: 3 / 2 if stage == 3 else 1,  # what is sent
+        often: Callable = lambda stage, checkpoints: 3 / 2 if stage == 3 else 1,
+        again: Callable = lambda checkpoints: 4 / 3 if checkpoints else 1,
         both: Callable = lambda compute, network: compute + network,
         rank: Callable = lambda seconds, size, stage: (seconds, size),
     ) -> tuple[int, bool]:
@@ -109,8 +115,8 @@ def plan() -> Exercise:
             activations = kept(n_layers, d, n_tokens, checkpoints)
             size = stored(known(n, p, stage), activations, p, stage)
             compute = 6 * n * n_computed(n_tokens) / (0.4 * 989e12)
-            compute *= 4 / 3 if checkpoints else 1
-            network = around(p) * 4 * n / bandwidth * often(stage)
+            compute *= again(checkpoints)
+            network = around(p) * 4 * n / bandwidth * often(stage, checkpoints)
             if size <= room:
                 ranked = rank(both(compute, network), size, stage)
                 fitting.append((ranked, stage, checkpoints))
@@ -134,6 +140,9 @@ def plan() -> Exercise:
         (*larger, 8, 4096, 50e9, 70e9),
         (*llama, 8, 8192, 50e9, 67e9),
         (1e9, 16, 2048, 8, 8192, 50e9, 80e9),
+        (*llama, 32, 8192, 18e9, 52e9),
+        (*larger, 64, 8192, 47e9, 92e9),
+        (34e9, 48, 8192, 32, 8192, 94e9, 92e9),
     ]
     mistakes = {
         # What is stored.
@@ -152,6 +161,8 @@ def plan() -> Exercise:
         "the loss keeps 128,000 bytes for each token: they must fit, too": way(
             kept=partial(kept, loss=0)
         ),
+        "with checkpoints the one block that is computed again must fit, too, of"
+        " n_layers blocks of width d": way(kept=partial(kept, n_again=0)),
         # How long it takes.
         "sending takes time, too, half as much again in stage 3: add it": way(
             both=lambda compute, network: compute
@@ -164,10 +175,25 @@ def plan() -> Exercise:
         ),
         "each machine sends (p - 1) / p of it": way(around=lambda p: 1),
         "stage 2 sends no more than stage 0: half as much again is stage 3's alone": (
-            way(often=lambda stage: 3 / 2 if stage >= 2 else 1)
+            way(often=lambda stage, checkpoints: 3 / 2 if stage >= 2 else 1)
         ),
         "stages 1 and 2 send no more than stage 0: half as much again is stage 3's"
-        " alone": way(often=lambda stage: 3 / 2 if stage >= 1 else 1),
+        " alone": way(often=lambda stage, checkpoints: 3 / 2 if stage >= 1 else 1),
+        "stage 3 sends half as much again as the others, not three times as much": way(
+            often=lambda stage, checkpoints: 3 if stage == 3 else 1
+        ),
+        "checkpoints compute a third more: 4/3, not 3/2": way(
+            again=lambda checkpoints: 3 / 2 if checkpoints else 1
+        ),
+        # Their plans are those of two thirds more, and of twice as much.
+        "2n numbers are sent, of 2 bytes each, and checkpoints compute a third more,"
+        " not two thirds": way(around=lambda p: (p - 1) / p / 2),
+        "checkpoints compute a third more, not twice as much, and send no more than"
+        " without": way(
+            often=lambda stage, checkpoints: (
+                (3 / 2 if stage == 3 else 1) * (4 / 3 if checkpoints else 1)
+            )
+        ),
         "a step computes n_tokens of this job: without them my_step takes 8,192": way(
             n_computed=lambda n_tokens: 8192
         ),
