@@ -93,7 +93,7 @@ def computed_again(times, sent=1, half=1):
 
 
 def without_n_tokens(n, n_layers, d, p, n_tokens, bandwidth, room):
-    """As one who calls `my_step(n, p, bandwidth)`: it has 8,192 tokens by default."""
+    """As one who calls `my_step(n, p, bandwidth, 8192)`, as the chapter does."""
     fitting = []
     for stage, checkpoints, known, kept, compute, network in options(
         n, n_layers, d, p, n_tokens, bandwidth
@@ -298,7 +298,7 @@ WRONG = [
         ),
         "plan: for n = ",
     ),
-    (checks.plan, without_n_tokens, "without them my_step takes 8,192"),
+    (checks.plan, without_n_tokens, "not the 8,192 of the chapter"),
     (
         checks.plan,
         lambda n, n_layers, d, p, n_tokens, *rest: right_plan(

@@ -194,7 +194,7 @@ def plan() -> Exercise:
                 (3 / 2 if stage == 3 else 1) * (4 / 3 if checkpoints else 1)
             )
         ),
-        "a step computes n_tokens of this job: without them my_step takes 8,192": way(
+        "a step computes n_tokens of this job, not the 8,192 of the chapter": way(
             n_computed=lambda n_tokens: 8192
         ),
         "n_tokens are this job's, in computing and in what is kept: 8,192 are the"
