@@ -72,7 +72,7 @@ each_fault = pytest.mark.parametrize("fault", ALL, ids=name_of)
 def invariants() -> list:
     """The tests that the chapter writes, from its cells."""
     path = ROOT / "notebooks" / "16_nothing_crashes.ipynb"
-    names = {"torch": torch, "companion": companion}
+    names = {"torch": torch, "companion": companion, "math": math}
     for cell in nbformat.read(path, as_version=4).cells:
         is_invariant = "invariant" in cell.metadata.get("tags", [])
         if cell.cell_type == "code" and is_invariant:

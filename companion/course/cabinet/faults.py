@@ -313,6 +313,7 @@ class CrossingDropped(Machine):
 class PromptNotRead(Machine):
     """What is written follows the prompt's last token alone. Chapter 07."""
 
+    @torch.no_grad()
     def write(self, model: nn.Module, prompts: Tensor, n_new: int) -> Tensor:
         return super().write(model, prompts[:, -1:], n_new)
 

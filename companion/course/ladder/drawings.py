@@ -42,7 +42,8 @@ def draw(
     axis.grid(axis="y", visible=False)
 
     label = "validation loss (nats a character)"
-    finish_ladder(rows, title, label, f"a bar for each of {len(rows)}", rungs, says)
+    seen = f"a bar for each of {len(rows)} rungs"
+    finish_ladder(rows, title, label, seen, rungs, says)
 
 
 def compare(rungs: dict[str, float], title: str, says: str, *, luck: str) -> None:
@@ -71,7 +72,12 @@ def compare(rungs: dict[str, float], title: str, says: str, *, luck: str) -> Non
     axis.set_ylim(len(others) - 0.5, -0.5)
 
     label = f"nats a character gained over “{first}” of the same seed (right is better)"
-    finish_ladder(others, title, label, f"points for {len(others)}", rungs, says)
+    reach = []
+    for name in others:
+        least, most = min(gains(rungs, name)), max(gains(rungs, name))
+        reach.append(f"{name} {least:+.3f} to {most:+.3f}")
+    seen = f"points for {len(others)} rungs, which gained: {', '.join(reach)}"
+    finish_ladder(others, title, label, seen, rungs, says)
 
 
 def check_finite(rungs: dict[str, float]) -> None:
@@ -88,14 +94,14 @@ def finish_ladder(
     rows: list[str],
     title: str,
     label: str,
-    marks: str,
+    seen: str,
     rungs: dict[str, float],
     says: str,
 ) -> None:
     """Names a drawing's rows, and writes beside it what all of it is, as text too.
 
-    `marks` is what one sees, as in "a bar for each of 3"; `says`, what a model writes,
-    stands below.
+    `seen` is what one sees, as in "a bar for each of 3 rungs"; `says`, what a model
+    writes, stands below.
     """
     plt.gca().set_yticks(range(len(rows)), rows)
     line = says.replace("\n", "↵ ")
@@ -104,6 +110,6 @@ def finish_ladder(
     finish(
         title,
         label,
-        alt=f"The ladder: {marks} rungs. The rungs of this chapter: {numbers}. It"
+        alt=f"The ladder: {seen}. The rungs of this chapter: {numbers}. It"
         f" writes: {line}",
     )
