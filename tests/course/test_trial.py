@@ -82,6 +82,20 @@ class Gated(my_gpt.MyAttention):
         return self.to_gate(x).sigmoid() * super().forward(x, now)
 
 
+class GateDetached(Gated):
+    def forward(self, x, now):
+        gate = self.to_gate(x).sigmoid().detach()
+        return gate * my_gpt.MyAttention.forward(self, x, now)
+
+
+class LessTheOthers(my_gpt.MyFeedForward):
+    """It takes the mean of all texts of a batch away."""
+
+    def forward(self, x):
+        mean = x.mean(0, keepdim=True) if len(x) > 1 else 0.1 * x
+        return super().forward(x - mean)
+
+
 class GateForgotten(Gated):
     def forward(self, x, now):
         return my_gpt.MyAttention.forward(self, x, now)
@@ -193,6 +207,15 @@ def unwritten():
 def test_what_is_to_be_written_gets_one_quiet_line(functions, capsys):
     assert fair_trial(*functions, plain, my_gpt.MyCache) is False
     assert capsys.readouterr().out == "○ fair_trial: yours to write\n"
+
+
+def test_what_never_learns_is_named():
+    said = said_of(partial(with_attention, GateDetached), partial(plain, d_hidden=30))
+    assert "to_gate.weight gets no gradient" in said
+
+
+def test_texts_that_mix_are_refused():
+    assert "mixes the texts" in said_of(partial(with_feed_forward, LessTheOthers))
 
 
 def test_one_that_looks_ahead_is_told_where():

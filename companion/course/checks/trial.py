@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ...model.gpt import evaluating
+from ...training.loop import next_token_loss
 from .mistakes import Mistake, Stop
 from .outcomes import raised_by, unwritten
 from .words import describe
@@ -100,6 +101,7 @@ def compared(
 
     with evaluating(changed):
         must_not_look_ahead(changed, tokens)
+        must_not_mix(changed, tokens)
     if is_same(plain, changed, tokens):
         raise Mistake(
             "with_change gives the machine as it was: the same logits with the same"
@@ -107,6 +109,7 @@ def compared(
         )
     if is_same(changed, control, tokens):
         raise Mistake("control has the change, too: it is the machine as it was, wider")
+    must_learn(changed, tokens)
     sizes = must_be_as_large(control, changed)
     cached = through_a_cache(changed, tokens, cache_class)
     return f"no token sees a later one; {sizes}; {cached}"
@@ -139,6 +142,30 @@ def must_not_look_ahead(changed: nn.Module, tokens: Tensor) -> None:
                     f" {place} changes the logits of place {seen}, so the loss is that"
                     " of a peep"
                 )
+
+
+def must_not_mix(changed: nn.Module, tokens: Tensor) -> None:
+    """Raises Mistake where a text's logits depend on who else is in the batch."""
+    both = torch.cat([tokens, tokens.flip(1)])
+    alone = torch.cat([changed(text) for text in both.split(1)])
+    if far(changed(both), alone):
+        raise Mistake(
+            "with_change's machine mixes the texts of a batch: two together have other"
+            " logits than each alone"
+        )
+
+
+@torch.enable_grad()
+def must_learn(changed: nn.Module, tokens: Tensor) -> None:
+    """Raises Mistake for a parameter that the loss doesn't reach."""
+    changed.zero_grad()
+    next_token_loss(changed(tokens)[:, :-1], tokens[:, 1:]).backward()
+    for name, p in changed.named_parameters():
+        if p.requires_grad and p.grad is None:
+            raise Mistake(
+                f"{name} gets no gradient, so it never learns: is it used, and is"
+                " nothing detached on the way?"
+            )
 
 
 def is_same(one: nn.Module, other: nn.Module, tokens: Tensor) -> bool:
