@@ -276,7 +276,14 @@ WRONG = [
         "stages 1 and 2 send no more than stage 0",
     ),
     (checks.plan, first_that_fits, "this is the first that fits"),
-    (checks.plan, computed_again(3 / 2), "a third more: 4/3, not 3/2"),
+    (checks.plan, computed_again(3 / 2), "not the other way round"),
+    (
+        checks.plan,
+        planned(
+            lambda compute, network, size, stage: (round(compute + network, 2), size)
+        ),
+        "plan: for n = ",
+    ),
     (checks.plan, computed_again(5 / 3), "not two thirds"),
     (checks.plan, computed_again(2), "not twice as much"),
     (checks.plan, computed_again(4 / 3, sent=4 / 3), "send no more than without"),

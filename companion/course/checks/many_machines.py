@@ -143,6 +143,7 @@ def plan() -> Exercise:
         (*llama, 32, 8192, 18e9, 52e9),
         (*larger, 64, 8192, 47e9, 92e9),
         (34e9, 48, 8192, 32, 8192, 94e9, 92e9),
+        (1e8, 12, 768, 8, 1024, 50e9, 80e9),
     ]
     mistakes = {
         # What is stored.
@@ -182,7 +183,7 @@ def plan() -> Exercise:
         "stage 3 sends half as much again as the others, not three times as much": way(
             often=lambda stage, checkpoints: 3 if stage == 3 else 1
         ),
-        "checkpoints compute a third more: 4/3, not 3/2": way(
+        "checkpoints compute 4/3, and stage 3 sends 3/2: not the other way round": way(
             again=lambda checkpoints: 3 / 2 if checkpoints else 1
         ),
         # Their plans are those of two thirds more, and of twice as much.
