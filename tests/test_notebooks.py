@@ -254,8 +254,8 @@ def graphs_kept(tree: ast.AST) -> list:
             stored = [x for x in node.targets if isinstance(x, ast.Attribute)]
             # What the record of a pass carries goes when the pass is over.
             kept = any(last_name(target.value) != "now" for target in stored)
-            # A cache is there to keep, and who is text has no gradient.
-            harmless = "detach", "item", "cache", "is_text"
+            # A cache is there to keep; a choice, and who is text, have no gradient.
+            harmless = "detach", "item", "cache", "is_text", "argmax"
             if kept and last_name(node.value) not in harmless:
                 found.append(node)
     return found

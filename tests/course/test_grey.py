@@ -118,6 +118,8 @@ NAMED = (
     "# Draws the five ways: who has which weights",
     "# Draws four of the seven states",
     "# Draws a sharded step",
+    "# Draws who holds what",
+    "# Draws one step of stage 2",
     "# Draws a feed-forward layer whose hidden features",
     "# Draws who works when",
     "# Draws which keys come by in which turn",

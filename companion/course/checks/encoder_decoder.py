@@ -164,7 +164,8 @@ def padded_loss() -> Exercise:
         return {"loss": loss, "gradient": gradient}
 
     few_logits = 3 * draw(2, 5, 4)
-    few_logits[1, 0, 3] = 60  # a sure mistake costs as much
+    few_logits[1, 0, 3] = 200  # a sure mistake costs as much
+    few_logits[0, 4, 1] = 200  # one in the padding costs nothing
     few_targets = torch.tensor([[1, 0, 2, 0, 0], [2, 1, 3, 0, 2]])
     more_logits = 2 * draw(3, 6, 7, seed=1)
     more_logits[1, 2, 5] = 200  # a real token that costs nothing
@@ -203,7 +204,7 @@ def padded_loss() -> Exercise:
                 (losses * real).sum() / (losses * real).count_nonzero()
             )
         ),
-        "a sure mistake costs 60: add nothing to a probability before its log": way(
+        "a sure mistake costs 200: add nothing to a probability before its log": way(
             losses=lambda z, y, real: (
                 -(z.softmax(-1) + 1e-9).log().gather(-1, y[..., None])[..., 0]
             )
@@ -295,6 +296,12 @@ def pre_norm_block() -> Exercise:
         y = block.feed_forward_norm(y + block.cross_attention(y, x, mask=real))
         return y + block.feed_forward(y)
 
+    def normed_after(block: Parts, y: Tensor, causal: Tensor, x: Tensor, real: Tensor):
+        y = y + block.attention_norm(block.attention(y, mask=causal))
+        looked = block.cross_attention(y, x, mask=real)
+        y = y + block.cross_attention_norm(looked)
+        return y + block.feed_forward_norm(block.feed_forward(y))
+
     def beside(block: Parts, y: Tensor, causal: Tensor, x: Tensor, real: Tensor):
         parts = attend(block, y, causal), look(block, y, x, real), feed(block, y)
         return sum(parts) - 2 * y
@@ -352,6 +359,15 @@ def pre_norm_block() -> Exercise:
         ),
         "a shortcut is missing: the third part is added to y": way(
             feed=lambda block, y: feed(block, y) - y
+        ),
+        "a norm is put on what a part gives, not on what it reads": normed_after,
+        "the third part has no norm": way(
+            feed=lambda block, y: y + block.feed_forward(y)
+        ),
+        "the first part's norm is used again: each part has its own": way(
+            look=lambda block, y, x, real: (
+                y + block.cross_attention(block.attention_norm(y), x, mask=real)
+            )
         ),
         "the second part has no norm": way(
             look=lambda block, y, x, real: y + block.cross_attention(y, x, mask=real)

@@ -6,6 +6,6 @@ characters. Chapter 17 compares its rungs with each other, after 150 steps each.
 ladder` runs these chapters with three other seeds and stores theirs.
 """
 
-from .drawings import compare, draw
+from .drawings import compare, draw, gained
 from .measuring import parts_of, rung, validation_loss, write
 from .stored_rungs import STORED, band, gains, measured, stored, within

@@ -1,8 +1,10 @@
 """The ladder's figures: rungs beside those before them, or what each gains."""
 
 import math
+from collections.abc import Sequence
 
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 
 from ..plots import COLORS, finish
 from .stored_rungs import gains, measured, stored
@@ -46,6 +48,33 @@ def draw(
     finish_ladder(rows, title, label, seen, rungs, says)
 
 
+def gained(rungs: dict[str, float], names: Sequence[str], *, luck: str) -> None:
+    """Draws what some rungs gained over the first, and writes it beside their points.
+
+    Points and band are those of `compare`. Raises ValueError for a rung that is no
+    finite number.
+    """
+    check_finite(rungs)
+    _, axis = plt.subplots(figsize=(11, 1.3 + 0.45 * len(names)))
+    width = draw_gains(axis, rungs, names, luck)
+    told = []
+    for i, name in enumerate(names):
+        numbers = ", ".join(f"{gain:+.3f}" for gain in gains(rungs, name))
+        axis.text(1.02, i, numbers, transform=axis.get_yaxis_transform(), va="center")
+        told.append(f"{name} {numbers}")
+    axis.set_yticks(range(len(names)), names)
+    reach = max(abs(gain) for name in names for gain in gains(rungs, name))
+    axis.set_xlim(-1.15 * max(reach, width), 1.15 * max(reach, width))
+    beyond = sum(abs(gain) > width for name in names for gain in gains(rungs, name))
+    of_all = len(names) * len(gains(rungs, luck))
+    finish(
+        f"{beyond} of {of_all} points lie beyond a change of nothing",
+        "nats a character gained (right is better)",
+        alt=f"Points for what each seed gained, your own first: {'; '.join(told)}. The"
+        f" band reaches to {width:.3f} on both sides.",
+    )
+
+
 def compare(rungs: dict[str, float], title: str, says: str, *, luck: str) -> None:
     """Draws what each rung gains over the first of them, a row of points for each.
 
@@ -60,16 +89,8 @@ def compare(rungs: dict[str, float], title: str, says: str, *, luck: str) -> Non
     if len(rungs) < 2:
         raise ValueError(f"{len(rungs)} rungs can't be compared: give at least 2")
     first, *others = rungs
-    width = max(abs(gain) for gain in gains(rungs, luck))
-
     _, axis = plt.subplots(figsize=(11, 1.8 + 0.5 * len(others)))
-    axis.axvspan(-width, width, color="0.9", zorder=0)
-    axis.axvline(0, color="black", lw=1)
-    for i, name in enumerate(others):
-        now, *before = gains(rungs, name)
-        axis.plot(before, [i] * len(before), "o", color="0.45", ms=6)
-        axis.plot(now, i, "o", color=COLORS[0], ms=11)
-    axis.set_ylim(len(others) - 0.5, -0.5)
+    draw_gains(axis, rungs, others, luck)
 
     label = f"nats a character gained over “{first}” of the same seed (right is better)"
     reach = []
@@ -78,6 +99,21 @@ def compare(rungs: dict[str, float], title: str, says: str, *, luck: str) -> Non
         reach.append(f"{name} {least:+.3f} to {most:+.3f}")
     seen = f"points for {len(others)} rungs, which gained: {', '.join(reach)}"
     finish_ladder(others, title, label, seen, rungs, says)
+
+
+def draw_gains(
+    axis: Axes, rungs: dict[str, float], names: Sequence[str], luck: str
+) -> float:
+    """Draws a row of points for each name, over the band. Returns the band's width."""
+    width = max(abs(gain) for gain in gains(rungs, luck))
+    axis.axvspan(-width, width, color="0.9", zorder=0)
+    axis.axvline(0, color="black", lw=1)
+    for i, name in enumerate(names):
+        now, *before = gains(rungs, name)
+        axis.plot(before, [i] * len(before), "o", color="0.45", ms=6)
+        axis.plot(now, i, "o", color=COLORS[0], ms=11)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    return width
 
 
 def check_finite(rungs: dict[str, float]) -> None:
