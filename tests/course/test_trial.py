@@ -211,7 +211,18 @@ def test_what_is_to_be_written_gets_one_quiet_line(functions, capsys):
 
 def test_what_never_learns_is_named():
     said = said_of(partial(with_attention, GateDetached), partial(plain, d_hidden=30))
-    assert "to_gate.weight gets no gradient" in said
+    assert "attention.to_gate.weight gets no gradient" in said
+
+
+def half_frozen() -> nn.Module:
+    gpt = plain(d_hidden=30)
+    gpt.blocks[0].feed_forward.requires_grad_(False)
+    return gpt
+
+
+def test_a_control_that_never_learns_is_refused():
+    said = said_of(gated, half_frozen)
+    assert said.startswith("control's blocks.0.feed_forward.")
 
 
 def test_texts_that_mix_are_refused():

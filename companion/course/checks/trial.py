@@ -109,7 +109,8 @@ def compared(
         )
     if is_same(changed, control, tokens):
         raise Mistake("control has the change, too: it is the machine as it was, wider")
-    must_learn(changed, tokens)
+    must_learn(changed, "with_change", tokens)
+    must_learn(control, "control", tokens)
     sizes = must_be_as_large(control, changed)
     cached = through_a_cache(changed, tokens, cache_class)
     return f"no token sees a later one; {sizes}; {cached}"
@@ -156,15 +157,15 @@ def must_not_mix(changed: nn.Module, tokens: Tensor) -> None:
 
 
 @torch.enable_grad()
-def must_learn(changed: nn.Module, tokens: Tensor) -> None:
+def must_learn(machine: nn.Module, name: str, tokens: Tensor) -> None:
     """Raises Mistake for a parameter that the loss doesn't reach."""
-    changed.zero_grad()
-    next_token_loss(changed(tokens)[:, :-1], tokens[:, 1:]).backward()
-    for name, p in changed.named_parameters():
-        if p.requires_grad and p.grad is None:
+    machine.zero_grad()
+    next_token_loss(machine(tokens)[:, :-1], tokens[:, 1:]).backward()
+    for part, p in machine.named_parameters():
+        if p.grad is None:
             raise Mistake(
-                f"{name} gets no gradient, so it never learns: is it used, and is"
-                " nothing detached on the way?"
+                f"{name}'s {part} gets no gradient, so it never learns: is it used, and"
+                " is nothing detached on the way?"
             )
 
 
