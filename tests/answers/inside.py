@@ -124,6 +124,23 @@ def carry_of_one_feature(x, kept, place, head, d_head):
     return x
 
 
+@wrong(checks.carry, "begins at head * d_head")
+def carry_from_feature_head(x, kept, place, head, d_head):
+    x = x.clone()
+    x[:, place, head : head + d_head] = kept[place, head : head + d_head]
+    return x
+
+
+@wrong(checks.carry, "head and place are exchanged")
+def carry_exchanged(x, kept, place, head, d_head):
+    return right_carry(x, kept, head, place, d_head)
+
+
+@wrong(checks.carry, "carried at the last place")
+def carry_at_the_last_place(x, kept, place, head, d_head):
+    return right_carry(x, kept, -1, head, d_head)
+
+
 @wrong(checks.carry, "first text of the batch")
 def carry_into_one_text(x, kept, place, head, d_head):
     begin = head * d_head

@@ -170,6 +170,12 @@ def carry() -> Exercise:
         changed = right(x, kept, place, head, d_head)
         return torch.cat([changed[:1], x[1:]])
 
+    def from_feature_head(
+        x: Tensor, kept: Tensor, place: int, head: int, d_head: int
+    ) -> Tensor:
+        features = slice(head, head + d_head)
+        return right(x, kept, place, head, d_head, features=lambda *_: features)
+
     cases = [
         (draw(1, 5, 12, seed=1), draw(5, 12, seed=2), 1, 2, 3),
         (draw(2, 4, 6, seed=3), draw(4, 6, seed=4), 3, 0, 2),
@@ -200,6 +206,13 @@ def carry() -> Exercise:
             features=lambda head, d_head: slice(head, head + 1)
         ),
         "a head's features stand side by side": every_nth_feature,
+        "a head begins at head * d_head, not at head": from_feature_head,
+        "it is carried at the last place: carry it at `place`": way(
+            places=lambda place: slice(-1, None)
+        ),
+        "head and place are exchanged": (
+            lambda x, kept, place, head, d_head: right(x, kept, head, place, d_head)
+        ),
         "only the first text of the batch is patched": first_stream_alone,
         "carried from the last place: take the same place of `kept`": (
             lambda x, kept, *place: right(x, kept[-1:].expand_as(kept), *place)
