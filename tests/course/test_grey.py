@@ -120,6 +120,7 @@ NAMED = (
     "# Draws a sharded step",
     "# Draws who holds what",
     "# Draws one step of stage 2",
+    "# Draws a block with its shortcuts, and where each of the four",
     "# Draws a feed-forward layer whose hidden features",
     "# Draws who works when",
     "# Draws which keys come by in which turn",

@@ -93,11 +93,8 @@ def compare(rungs: dict[str, float], title: str, says: str, *, luck: str) -> Non
     draw_gains(axis, rungs, others, luck)
 
     label = f"nats a character gained over “{first}” of the same seed (right is better)"
-    reach = []
-    for name in others:
-        least, most = min(gains(rungs, name)), max(gains(rungs, name))
-        reach.append(f"{name} {least:+.3f} to {most:+.3f}")
-    seen = f"points for {len(others)} rungs, which gained: {', '.join(reach)}"
+    ordered = sorted(others, key=lambda name: sum(gains(rungs, name)))
+    seen = f"points for {len(others)} rungs, from {ordered[0]} to {ordered[-1]}"
     finish_ladder(others, title, label, seen, rungs, says)
 
 
@@ -110,8 +107,8 @@ def draw_gains(
     axis.axvline(0, color="black", lw=1)
     for i, name in enumerate(names):
         now, *before = gains(rungs, name)
-        axis.plot(before, [i] * len(before), "o", color="0.45", ms=6)
         axis.plot(now, i, "o", color=COLORS[0], ms=11)
+        axis.plot(before, [i] * len(before), "o", color="0.45", ms=6)
     axis.set_ylim(len(names) - 0.5, -0.5)
     return width
 
