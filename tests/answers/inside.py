@@ -124,7 +124,7 @@ def carry_of_one_feature(x, kept, place, head, d_head):
     return x
 
 
-@wrong(checks.carry, "begins at head * d_head")
+@wrong(checks.carry, "a head begins at head ")
 def carry_from_feature_head(x, kept, place, head, d_head):
     x = x.clone()
     x[:, place, head : head + d_head] = kept[place, head : head + d_head]
