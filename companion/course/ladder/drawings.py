@@ -107,8 +107,8 @@ def draw_gains(
     axis.axvline(0, color="black", lw=1)
     for i, name in enumerate(names):
         now, *before = gains(rungs, name)
+        axis.plot(before, [i] * len(before), "o", color="0.45", ms=6, zorder=3)
         axis.plot(now, i, "o", color=COLORS[0], ms=11)
-        axis.plot(before, [i] * len(before), "o", color="0.45", ms=6)
     axis.set_ylim(len(names) - 0.5, -0.5)
     return width
 
