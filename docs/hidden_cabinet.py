@@ -58,9 +58,9 @@ class LastBlockLeftOut(SmallGPT):
 
 
 class NormOverBatch(RMSNorm):
-    """The norm is taken over the batch, so that neighbours count. Chapter 04."""
+    """The mean square is that of all texts of a batch: neighbours count. Chapter 04."""
 
-    axis = 0
+    axis = (0, -1)
 
 
 class CursorInEveryLayer(SmallGPT):
