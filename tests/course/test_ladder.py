@@ -190,6 +190,11 @@ def test_a_comparison_is_with_the_first_rung_of_the_same_seed(monkeypatch, tmp_p
     alt = shown[0]["metadata"]["image/png"]["alt"]
     assert "plain 2.050, again 2.040, better 2.000" in alt and "ROMEO:↵ Ay" in alt
 
+    ladder.gained(rungs, ["better", "new"], luck="again")
+    alt = shown[1]["metadata"]["image/png"]["alt"]
+    assert "better +0.050, +0.100, +0.200, +0.000; new -0.050." in alt
+    assert plt.gca().get_title().startswith("1 of 5 points lie beyond")
+
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 @pytest.mark.parametrize(

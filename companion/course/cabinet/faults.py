@@ -227,34 +227,18 @@ class GradientsKept(Machine):
         batches: Iterable[tuple[Tensor, Tensor]],
         step: int,
     ) -> float:
-        batches = list(batches)
-        total = 0.0
-        for inputs, targets in batches:
-            loss = self.loss(model(inputs), targets) / len(batches)
-            loss.backward()
-            total += loss.item()
+        loss = self.backward(model, list(batches))
         self.update(model, optimizer, step)
-        return total
+        return loss
 
 
 class NotDivided(Machine):
     """The gradients of micro-batches are added up, and not divided. Chapter 09."""
 
-    def train_step(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        batches: Iterable[tuple[Tensor, Tensor]],
-        step: int,
-    ) -> float:
-        batches = list(batches)
-        optimizer.zero_grad()
+    def backward(self, model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> float:
         total = 0.0
-        for inputs, targets in batches:
-            loss = self.loss(model(inputs), targets)
-            loss.backward()
-            total += loss.item() / len(batches)
-        self.update(model, optimizer, step)
+        for batch in batches:
+            total += super().backward(model, [batch]) / len(batches)
         return total
 
 

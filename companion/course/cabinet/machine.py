@@ -290,14 +290,18 @@ class Machine:
         All gradients together are clipped to a length of 1, and the rate is
         `self.rate` times the schedule's part.
         """
-        batches = list(batches)
         optimizer.zero_grad()
+        loss = self.backward(model, list(batches))
+        self.update(model, optimizer, step)
+        return loss
+
+    def backward(self, model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> float:
+        """Adds the gradients of the micro-batches' mean loss. Returns that loss."""
         total = 0.0
         for inputs, targets in batches:
             loss = self.loss(model(inputs), targets) / len(batches)
             loss.backward()
             total += loss.item()
-        self.update(model, optimizer, step)
         return total
 
     def update(

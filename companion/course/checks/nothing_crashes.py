@@ -273,37 +273,36 @@ def goes_on() -> Exercise:
         others = other.model.state_dict()
         return all(torch.equal(weights[name], others[name]) for name in weights)
 
-    def right(machine: Machine) -> bool:
-        run = in_one_piece(machine, 1)
+    def both(machine: Machine, n_before: int, n_after: int) -> tuple[Run, Run]:
+        """A run that goes on after it was saved, and one that goes on from there."""
+        run = in_one_piece(machine, n_before)
         saved = machine.save(run)
-        machine.go_on(run, text_of(machine), 1)
+        machine.go_on(run, text_of(machine), n_after)
         resumed = machine.resume(saved)
-        machine.go_on(resumed, text_of(machine), 1)
-        return equal(run, resumed)
+        machine.go_on(resumed, text_of(machine), n_after)
+        return run, resumed
+
+    def both_at_once(machine: Machine, n_before: int, n_after: int) -> tuple[Run, Run]:
+        """A run that never stops, and one that is resumed as soon as it is saved."""
+        resumed = machine.resume(machine.save(in_one_piece(machine, n_before)))
+        machine.go_on(resumed, text_of(machine), n_after)
+        return in_one_piece(machine, n_before + n_after), resumed
+
+    def right(machine: Machine) -> bool:
+        return equal(*both(machine, 1, 1))
 
     def resumed_at_once(machine: Machine) -> bool:
-        resumed = machine.resume(machine.save(in_one_piece(machine, 1)))
-        machine.go_on(resumed, text_of(machine), 1)
-        return equal(in_one_piece(machine, 2), resumed)
+        return equal(*both_at_once(machine, 1, 1))
 
     def all_pass(machine: Machine) -> bool:
         return True
 
     def saved_at_the_start(machine: Machine) -> bool:
-        run = machine.start()
-        saved = machine.save(run)
-        machine.go_on(run, text_of(machine), 2)
-        resumed = machine.resume(saved)
-        machine.go_on(resumed, text_of(machine), 2)
-        return equal(run, resumed)
+        return equal(*both(machine, 0, 2))
 
     def first_alone(machine: Machine) -> bool:
         """As a loop that returns in its first round."""
-        run = in_one_piece(machine, 1)
-        saved = machine.save(run)
-        machine.go_on(run, text_of(machine), 1)
-        resumed = machine.resume(saved)
-        machine.go_on(resumed, text_of(machine), 1)
+        run, resumed = both(machine, 1, 1)
         one, other = next(run.model.parameters()), next(resumed.model.parameters())
         return torch.equal(one, other)
 
@@ -316,15 +315,8 @@ def goes_on() -> Exercise:
         run = in_one_piece(machine, 1)
         return equal(run, machine.resume(machine.save(run)))
 
-    def close(machine: Machine, tolerance: float, at_once: bool) -> bool:
-        run = in_one_piece(machine, 3)
-        saved = machine.save(run)
-        if at_once:
-            run = in_one_piece(machine, 6)
-        else:
-            machine.go_on(run, text_of(machine), 3)
-        resumed = machine.resume(saved)
-        machine.go_on(resumed, text_of(machine), 3)
+    def close(machine: Machine, tolerance: float, runs: Callable) -> bool:
+        run, resumed = runs(machine, 3, 3)
         pairs = zip(run.model.parameters(), resumed.model.parameters(), strict=True)
         return all(torch.allclose(*pair, atol=tolerance) for pair in pairs)
 
@@ -353,9 +345,9 @@ def goes_on() -> Exercise:
     }
     for what, tolerance in tolerances.items():
         words = f"it passes a machine that {what}: compare every parameter, to the bit"
-        mistakes[words] = partial(close, tolerance=tolerance, at_once=False)
+        mistakes[words] = partial(close, tolerance=tolerance, runs=both)
         words += "; and let the run go on between `save` and `resume`"
-        mistakes[words] = partial(close, tolerance=tolerance, at_once=True)
+        mistakes[words] = partial(close, tolerance=tolerance, runs=both_at_once)
     praise = "it finds what a checkpoint forgets"
     return Exercise(right, cases, mistakes, praise, passes)
 

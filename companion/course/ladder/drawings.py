@@ -63,12 +63,12 @@ def gained(rungs: dict[str, float], names: Sequence[str], *, luck: str) -> None:
         axis.text(1.02, i, numbers, transform=axis.get_yaxis_transform(), va="center")
         told.append(f"{name} {numbers}")
     axis.set_yticks(range(len(names)), names)
-    reach = max(abs(gain) for name in names for gain in gains(rungs, name))
-    axis.set_xlim(-1.15 * max(reach, width), 1.15 * max(reach, width))
-    beyond = sum(abs(gain) > width for name in names for gain in gains(rungs, name))
-    of_all = len(names) * len(gains(rungs, luck))
+    points = [gain for name in names for gain in gains(rungs, name)]
+    reach = max(width, *map(abs, points))
+    axis.set_xlim(-1.15 * reach, 1.15 * reach)
+    beyond = sum(abs(gain) > width for gain in points)
     finish(
-        f"{beyond} of {of_all} points lie beyond a change of nothing",
+        f"{beyond} of {len(points)} points lie beyond a change of nothing",
         "nats a character gained (right is better)",
         alt=f"Points for what each seed gained, your own first: {'; '.join(told)}. The"
         f" band reaches to {width:.3f} on both sides.",
