@@ -3,6 +3,7 @@
 import signal
 
 import elsewhere
+import matplotlib.pyplot as plt
 import pytest
 import torch
 
@@ -20,6 +21,13 @@ def ctrl_c_raises():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def figures_have_their_own_style():
+    """What a test sets of matplotlib's style, the next doesn't find."""
+    with plt.rc_context():
+        yield
 
 
 @pytest.fixture(params=["as it is", "plain"])

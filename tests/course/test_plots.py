@@ -23,10 +23,7 @@ def test_a_finished_figure_has_its_words_and_a_legend_only_for_labelled_lines():
     plt.plot([1, 2])
     plots.finish("It rises", "step", "loss", alt="A line that rises.")
     axis = plt.gca()
-    assert (axis.get_title("left"), axis.get_title()) in (
-        ("It rises", ""),
-        ("", "It rises"),
-    )
+    assert axis.get_title() == "It rises"
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("step", "loss")
     assert axis.get_legend() is None
     plt.plot([2, 1], label="other")
@@ -142,8 +139,7 @@ def test_the_live_curve_keeps_all_losses_and_draws_the_last_step(drawn):
     assert axis.lines[0].get_ydata().tolist() == [5, 4, 3, 2]
     assert axis.lines[1].get_ydata().tolist() == [5, 4.5, 4, 3.5]
     assert bar.patches[0].get_width() == 4 and bar.get_xlim() == (0, 4)
-    title = bar.get_title("left") or bar.get_title()
-    assert title == "step 4 of 4, loss 2.00, 20 tokens/s, 0 s left"
+    assert bar.get_title() == "step 4 of 4, loss 2.00, 20 tokens/s, 0 s left"
 
 
 def test_the_live_curve_is_drawn_again_after_so_many_seconds(drawn):
