@@ -183,7 +183,9 @@ def test_noise_at_its_limits_never_draws_what_is_ruled_out(drawn):
     """PyTorch's numbers are never 0 on a CPU; elsewhere they were seen to be."""
     logits = torch.tensor([-math.inf, -1e4, -math.inf])
     for dtype in (torch.float32, torch.float64, torch.float16):
-        noise = patch.object(torch.Tensor, "exponential_", lambda x, **_: x + drawn)
+        noise = patch.object(
+            torch.Tensor, "exponential_", lambda x, **_: torch.full_like(x, drawn)
+        )
         with noise:
             assert int(sample(logits.to(dtype))) == 1
 
