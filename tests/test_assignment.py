@@ -15,6 +15,7 @@ from assignment import (
     STUB,
     TUTOR,
     assignment,
+    is_given,
     is_solution,
     write_course,
 )
@@ -87,6 +88,18 @@ def test_an_assignment_uses_no_name_that_only_the_chapter_has(tmp_path):
         [*ruff, "source"], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_what_the_chapter_gives_is_there_once_and_before_the_first_question():
+    n_given = 0
+    for path in PATHS:
+        cells = assignment(path).cells
+        first = next(i for i, cell in enumerate(cells) if "**1. " in cell.source)
+        for cell in filter(is_given, nbformat.read(path, as_version=4).cells):
+            places = [i for i, x in enumerate(cells) if x.source == cell.source]
+            assert len(places) == 1 and places[0] < first, (path, cell.source)
+            n_given += 1
+    assert n_given
 
 
 def test_no_assignment_reads_or_writes_a_machine():

@@ -39,8 +39,9 @@ def right_plan(n, n_layers, d, p, n_tokens, bandwidth, room):
         if known + kept > room:
             continue
         # Stored ever less from stage to stage, so a later one wins where times agree.
-        if best is None or compute + network <= best[0]:
-            best = compute + network, [stage, checkpoints]
+        ranked = max(compute, network), network
+        if best is None or ranked <= best[0]:
+            best = ranked, [stage, checkpoints]
     return best[1]
 
 
@@ -61,8 +62,8 @@ def planned(rank, stored=lambda known, kept, p: known + kept):
     return answer
 
 
-def time_and_size(compute, network, size, stage):
-    return compute + network, size
+def in_order(compute, network, size, stage):
+    return max(compute, network), network, size
 
 
 def first_that_fits(n, n_layers, d, p, n_tokens, bandwidth, room):
@@ -84,10 +85,10 @@ def computed_again(times, sent=1, half=1):
             if checkpoints:
                 compute = compute * 3 / 4 * times
                 network = network * sent
-            seconds = compute + network * half
+            seconds = max(compute, network * half)
             if known + kept <= room:
-                fitting.append((seconds, known + kept, stage, checkpoints))
-        return min(fitting)[2:]
+                fitting.append((seconds, network, known + kept, stage, checkpoints))
+        return min(fitting)[3:]
 
     return answer
 
@@ -98,10 +99,10 @@ def without_n_tokens(n, n_layers, d, p, n_tokens, bandwidth, room):
     for stage, checkpoints, known, kept, compute, network in options(
         n, n_layers, d, p, n_tokens, bandwidth
     ):
-        seconds = compute / n_tokens * 8192 + network
+        seconds = max(compute / n_tokens * 8192, network)
         if known + kept <= room:
-            fitting.append((seconds, known + kept, stage, checkpoints))
-    return min(fitting)[2:]
+            fitting.append((seconds, network, known + kept, stage, checkpoints))
+    return min(fitting)[3:]
 
 
 def right_parts(xs, weights, bias):
@@ -155,7 +156,7 @@ def recursive_pieces(p):
 
 RIGHT = [
     (checks.plan, right_plan),
-    (checks.plan, planned(time_and_size)),
+    (checks.plan, planned(in_order)),
     (checks.ring_seconds, lambda n, b: np.max(n / np.array(b)) * (2 - 2 / len(b))),
     (checks.parts, bias_element_by_element),
     (checks.parts, emptied),
@@ -190,17 +191,17 @@ WRONG = [
     *wrong,
     (
         checks.plan,
-        planned(time_and_size, stored=lambda known, kept, p: known),
+        planned(in_order, stored=lambda known, kept, p: known),
         "the activations are missing",
     ),
     (
         checks.plan,
-        planned(time_and_size, stored=lambda known, kept, p: kept),
+        planned(in_order, stored=lambda known, kept, p: kept),
         "the activations alone",
     ),
     (
         checks.plan,
-        planned(time_and_size, stored=lambda known, kept, p: known + kept / p),
+        planned(in_order, stored=lambda known, kept, p: known + kept / p),
         "n_tokens are one machine's",
     ),
     (
@@ -213,7 +214,12 @@ WRONG = [
     (
         checks.plan,
         planned(lambda compute, network, size, stage: (compute, size)),
-        "half as much again in stage 3",
+        "sending takes time, too, half as much again in stage 3",
+    ),
+    (
+        checks.plan,
+        planned(lambda compute, network, size, stage: (compute, network, size)),
+        "where sending takes longer than computing",
     ),
     (
         checks.plan,
@@ -222,18 +228,54 @@ WRONG = [
     ),
     (
         checks.plan,
+        planned(lambda compute, network, size, stage: (compute + network, size)),
+        "both times added up",
+    ),
+    (
+        checks.plan,
+        planned(
+            lambda compute, network, size, stage: (compute + network, network, size)
+        ),
+        "both times added up",
+    ),
+    (
+        checks.plan,
+        planned(
+            lambda compute, network, size, stage: (min(compute, network), network, size)
+        ),
+        "the shorter of both times",
+    ),
+    (
+        checks.plan,
         planned(lambda compute, network, size, stage: (max(compute, network), size)),
-        "the longer of both times",
+        "of equally short steps the one that sends least",
     ),
     (
         checks.plan,
-        planned(lambda compute, network, size, stage: (compute + network, stage)),
-        "of equally fast ones the one that stores least$",
+        planned(lambda compute, network, size, stage: (max(compute, network), stage)),
+        "of those the one that stores least$",
     ),
     (
         checks.plan,
-        planned(lambda compute, network, size, stage: (compute + network, -size)),
-        "of equally fast ones the one that stores least$",
+        planned(
+            lambda compute, network, size, stage: (
+                max(compute, network),
+                network,
+                stage,
+            )
+        ),
+        "of those the one that stores least$",
+    ),
+    (
+        checks.plan,
+        planned(
+            lambda compute, network, size, stage: (
+                max(compute, network),
+                network,
+                -size,
+            )
+        ),
+        "of those the one that stores least$",
     ),
     (
         checks.plan,
@@ -242,25 +284,29 @@ WRONG = [
     ),
     (
         checks.plan,
-        planned(lambda compute, network, size, stage: (-compute - network, size)),
-        "or is the slowest",
-    ),
-    (
-        checks.plan,
         planned(
             lambda compute, network, size, stage: (
-                compute + network / (1.5 if stage == 3 else 1),
+                -max(compute, network),
+                network,
                 size,
             )
         ),
-        "half as much again in stage 3",
+        "this is the longest step",
     ),
     (
         checks.plan,
         planned(
-            lambda compute, network, size, stage: (
-                compute + network * (1.5 if stage == 2 else 1),
-                size,
+            lambda compute, network, size, stage: in_order(
+                compute, network / 1.5 if stage == 3 else network, size, stage
+            )
+        ),
+        "not as much",
+    ),
+    (
+        checks.plan,
+        planned(
+            lambda compute, network, size, stage: in_order(
+                compute, network * 1.5 if stage == 2 else network, size, stage
             )
         ),
         "stage 2 sends no more than stage 0",
@@ -268,9 +314,8 @@ WRONG = [
     (
         checks.plan,
         planned(
-            lambda compute, network, size, stage: (
-                compute + network * (1.5 if stage in (1, 2) else 1),
-                size,
+            lambda compute, network, size, stage: in_order(
+                compute, network * 1.5 if stage in (1, 2) else network, size, stage
             )
         ),
         "stages 1 and 2 send no more than stage 0",
@@ -280,7 +325,11 @@ WRONG = [
     (
         checks.plan,
         planned(
-            lambda compute, network, size, stage: (round(compute + network, 2), size)
+            lambda compute, network, size, stage: (
+                round(max(compute, network), 1),
+                network,
+                size,
+            )
         ),
         "plan: for n = ",
     ),
@@ -291,9 +340,8 @@ WRONG = [
     (
         checks.plan,
         planned(
-            lambda compute, network, size, stage: (
-                compute + network * (2 if stage == 3 else 1),
-                size,
+            lambda compute, network, size, stage: in_order(
+                compute, network * 2 if stage == 3 else network, size, stage
             )
         ),
         "not three times as much",

@@ -54,6 +54,11 @@ def needs_the_chapter(cell) -> bool:
     return "chapter" in tags(cell)
 
 
+def is_given(cell) -> bool:
+    """Whether a cell above the exercises defines what their answers may call."""
+    return "given" in tags(cell)
+
+
 def nbgrader(grade_id: str, **role) -> dict:
     """A cell's metadata: by default it is locked, and neither answer nor check."""
     facts = {
@@ -168,6 +173,8 @@ def without_machine(source: str) -> str:
 def assignment(path: Path, bank: bool = False):
     """The chapter's first code cell and its exercises, all that stands among them.
 
+    Between the two are the cells tagged "given".
+
     With `bank` the chapter's homework follows.
     """
     notebook = read(path)
@@ -182,6 +189,8 @@ def assignment(path: Path, bank: bool = False):
     ]
     begin = next(i for i, cell in enumerate(cells) if "**1. " in cell.source)
     end = max(i for i, cell in enumerate(cells) if is_solution(cell))
+    given = [cell for cell in cells[:begin] if is_given(cell)]
+    made += [new_code_cell(cell.source, id=cell.id) for cell in given]
     # The first question, without the chapter's heading and words above it.
     first = cells[begin]
     question = first.source[first.source.index("**1. ") :]

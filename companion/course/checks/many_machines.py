@@ -107,8 +107,8 @@ def plan() -> Exercise:
         kept: Callable = kept,
         often: Callable = lambda stage, checkpoints: 3 / 2 if stage == 3 else 1,
         again: Callable = lambda checkpoints: 4 / 3 if checkpoints else 1,
-        both: Callable = lambda compute, network: compute + network,
-        rank: Callable = lambda seconds, size, stage: (seconds, size),
+        step: Callable = max,
+        rank: Callable = lambda seconds, network, size, stage: (seconds, network, size),
     ) -> tuple[int, bool]:
         fitting = []
         for stage, checkpoints in ways:
@@ -118,32 +118,34 @@ def plan() -> Exercise:
             compute *= again(checkpoints)
             network = around(p) * 4 * n / bandwidth * often(stage, checkpoints)
             if size <= room:
-                ranked = rank(both(compute, network), size, stage)
+                ranked = rank(step(compute, network), network, size, stage)
                 fitting.append((ranked, stage, checkpoints))
         _, stage, checkpoints = min(fitting)
         return stage, checkpoints
 
     way = ways_of(right)
 
+    small = (1e8, 12, 768)
     llama = (7e9, 32, 4096)
     larger = (13e9, 40, 5120)
     cases = [
         (*llama, 8, 8192, 50e9, 80e9),
         (*larger, 32, 8192, 50e9, 80e9),
         (*larger, 32, 8192, 1.25e9, 80e9),
-        (*llama, 2, 8192, 40e9, 100e9),
-        (*llama, 2, 4096, 50e9, 100e9),
-        (*llama, 2, 8192, 20e9, 90e9),
+        (34e9, 48, 8192, 64, 4096, 50e9, 80e9),
+        (34e9, 48, 8192, 4, 2048, 100e9, 192e9),
+        (1e9, 16, 2048, 16, 16384, 18e9, 24e9),
+        (*larger, 16, 16384, 40e9, 92e9),
+        (*small, 16, 16384, 10e9, 90e9),
+        (*llama, 32, 16384, 50e9, 24e9),
+        (*small, 32, 2048, 50e9, 80e9),
+        (*small, 2, 4096, 40e9, 67e9),
+        (*small, 8, 4096, 40e9, 100e9),
+        (3e9, 28, 3072, 16, 4096, 50e9, 80e9),
+        (*larger, 16, 8192, 50e9, 100e9),
         (70e9, 80, 8192, 64, 4096, 50e9, 80e9),
         (34e9, 48, 8192, 8, 16384, 1.25e9, 141e9),
-        (*larger, 8, 4096, 50e9, 80e9),
         (*larger, 8, 4096, 50e9, 70e9),
-        (*llama, 8, 8192, 50e9, 67e9),
-        (1e9, 16, 2048, 8, 8192, 50e9, 80e9),
-        (*llama, 32, 8192, 18e9, 52e9),
-        (*larger, 64, 8192, 47e9, 92e9),
-        (34e9, 48, 8192, 32, 8192, 94e9, 92e9),
-        (1e8, 12, 768, 8, 1024, 50e9, 80e9),
     ]
     mistakes = {
         # What is stored.
@@ -165,32 +167,43 @@ def plan() -> Exercise:
         "with checkpoints the one block that is computed again must fit, too, of"
         " n_layers blocks of width d": way(kept=partial(kept, n_again=0)),
         # How long it takes.
-        "sending takes time, too, half as much again in stage 3: add it": way(
-            both=lambda compute, network: compute
+        "sending takes time, too, half as much again in stage 3: a step takes the"
+        " longer of both times": way(
+            step=lambda compute, network: compute,
+            rank=lambda seconds, network, size, stage: (seconds, size),
         ),
-        "computing takes time, too, a third more with checkpoints: add it": way(
-            both=lambda compute, network: network
+        "where sending takes longer than computing, it decides: a step takes the"
+        " longer of both times": way(step=lambda compute, network: compute),
+        # Its plans are those of who forgets the third that checkpoints compute more.
+        "computing takes time, too, a third more with checkpoints: a step takes the"
+        " longer of both times": way(step=lambda compute, network: network),
+        "both times added up: what is sent hides, so a step takes the longer one": way(
+            step=lambda compute, network: compute + network
         ),
-        "the longer of both times: nothing that is sent hides, so they add up": way(
-            both=max
-        ),
+        "the shorter of both times: a step takes the longer one": way(step=min),
         "each machine sends (p - 1) / p of it": way(around=lambda p: 1),
         "stage 2 sends no more than stage 0: half as much again is stage 3's alone": (
             way(often=lambda stage, checkpoints: 3 / 2 if stage >= 2 else 1)
         ),
         "stages 1 and 2 send no more than stage 0: half as much again is stage 3's"
         " alone": way(often=lambda stage, checkpoints: 3 / 2 if stage >= 1 else 1),
+        "stage 3 sends half as much again as the others, not as much": way(
+            often=lambda stage, checkpoints: 1
+        ),
         "stage 3 sends half as much again as the others, not three times as much": way(
             often=lambda stage, checkpoints: 3 if stage == 3 else 1
         ),
         "checkpoints compute 4/3, and stage 3 sends 3/2: not the other way round": way(
             again=lambda checkpoints: 3 / 2 if checkpoints else 1
         ),
-        # Their plans are those of two thirds more, and of twice as much.
-        "2n numbers are sent, of 2 bytes each, and checkpoints compute a third more,"
-        " not two thirds": way(around=lambda p: (p - 1) / p / 2),
-        "checkpoints compute a third more, not twice as much, and send no more than"
-        " without": way(
+        "checkpoints compute a third more, not two thirds": way(
+            again=lambda checkpoints: 5 / 3 if checkpoints else 1
+        ),
+        "checkpoints compute a third more, not twice as much": way(
+            again=lambda checkpoints: 2 if checkpoints else 1
+        ),
+        "2n numbers are sent, of 2 bytes each": way(around=lambda p: (p - 1) / p / 2),
+        "checkpoints send no more than without": way(
             often=lambda stage, checkpoints: (
                 (3 / 2 if stage == 3 else 1) * (4 / 3 if checkpoints else 1)
             )
@@ -203,14 +216,19 @@ def plan() -> Exercise:
             n, n_layers, d, p, 8192, *rest
         ),
         # Which is taken.
-        "of equally fast ones the one that stores least": way(
-            rank=lambda seconds, size, stage: (seconds, stage)
+        "of equally short steps the one that sends least": way(
+            rank=lambda seconds, network, size, stage: (seconds, size)
         ),
-        "this is the first that fits: of all that fit, take the fastest": way(
-            rank=lambda seconds, size, stage: ()
+        "of equally short steps the one that sends least, and of those the one that"
+        " stores least": way(rank=lambda seconds, network, size, stage: seconds),
+        "this is the first that fits: of all that fit, take the shortest step": way(
+            rank=lambda seconds, network, size, stage: ()
         ),
-        "this stores least, or is the slowest: of all that fit, take the fastest": way(
-            rank=lambda seconds, size, stage: (size,)
+        "this stores least: of all that fit, take the shortest step": way(
+            rank=lambda seconds, network, size, stage: (size,)
+        ),
+        "this is the longest step: take the shortest": way(
+            rank=lambda seconds, network, size, stage: (-seconds, network, size)
         ),
         "with checkpoints more would fit: try each stage with and without": way(
             ways=[(stage, False) for stage in range(4)]
@@ -219,7 +237,7 @@ def plan() -> Exercise:
             lambda *case: right(*case)[::-1]
         ),
     }
-    praise = "of all that fits, the fastest"
+    praise = "of all that fits, the shortest step"
     return Exercise(right, cases, mistakes, praise)
 
 
