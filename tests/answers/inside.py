@@ -55,7 +55,7 @@ def lens_of_equals(outputs, gain, matrix, token):
 
 @wrong(checks.lens, "equal logit counts as higher")
 def lens_sorted_and_turned(outputs, gain, matrix, token):
-    order = (outputs * gain @ matrix.T).argsort(-1, stable=True).flip(-1)
+    order = (outputs * gain @ matrix.T).argsort(dim=-1, stable=True).flip(-1)
     return (order == token).int().argmax(-1) + 1
 
 
