@@ -47,6 +47,24 @@ def lens_of_rounded_shares(outputs, gain, matrix, token):
     return (1 + (shares > shares[:, [token]]).sum(-1)).tolist()
 
 
+@wrong(checks.lens, "equal logit counts as higher")
+def lens_of_equals(outputs, gain, matrix, token):
+    logits = outputs * gain @ matrix.T
+    return (logits >= logits[:, [token]]).sum(-1).tolist()
+
+
+@wrong(checks.lens, "equal logit counts as higher")
+def lens_sorted_and_turned(outputs, gain, matrix, token):
+    order = (outputs * gain @ matrix.T).argsort(dim=-1, stable=True).flip(-1)
+    return (order == token).int().argmax(-1) + 1
+
+
+@wrong(checks.lens, "own logit counts here")
+def lens_of_its_own(outputs, gain, matrix, token):
+    logits = outputs * gain @ matrix.T
+    return (1 + (logits >= logits[:, [token]]).sum(-1)).tolist()
+
+
 @wrong(checks.lens, "the likeliest tokens")
 def lens_of_the_largest(outputs, gain, matrix, token):
     return [int((matrix @ (x * gain)).argmax()) for x in outputs]

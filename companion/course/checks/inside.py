@@ -85,6 +85,8 @@ def lens() -> Exercise:
         (3 + draw(4, 5, seed=1), gain, draw(9, 5, seed=2), 3),
         (draw(6, 3, seed=3), 2 * draw(3, seed=4), draw(20, 3, seed=5), 0),
         (10 * draw(2, 7, seed=6), 1 + draw(7, seed=7), draw(13, 7, seed=8), 12),
+        # Two tokens with the same row of the matrix have equal logits.
+        (draw(4, 3, seed=9), gain[:3], torch.eye(3)[[0, 1, 2, 1]], 1),
     ]
     mistakes = {
         "the norm's gain is missing: it makes some features count more": way(
@@ -104,6 +106,14 @@ def lens() -> Exercise:
         ),
         "the likeliest token has rank 1, not 0": (
             lambda *case: [rank - 1 for rank in right(*case)]
+        ),
+        "an equal logit counts as higher here: only higher ones come before": way(
+            read=lambda logits, token: (logits >= logits[:, [token]]).sum(-1).tolist()
+        ),
+        "the token's own logit counts here, and adds 1 more: count higher ones": way(
+            read=lambda logits, token: (
+                1 + (logits >= logits[:, [token]]).sum(-1)
+            ).tolist()
         ),
         "these ranks count from the least likely token": way(
             read=lambda logits, token: ranks(-logits, token)
