@@ -103,6 +103,15 @@ def of_the_first_and_right_before_it(machine):
     return of_the_first(machine) and right_before_it(machine)
 
 
+@wrong(checks.later_changes_nothing, "its tolerance is too wide")
+def to_a_tenth(machine):
+    for place in range(1, machine.context_length):
+        before, after = changed_at(machine, place)
+        if not torch.allclose(before[:, :place], after[:, :place], atol=0.1):
+            return False
+    return True
+
+
 @wrong(checks.later_changes_nothing, "looks at some places alone")
 def by_some_prefixes(machine):
     model = machine.model()
