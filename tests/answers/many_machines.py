@@ -247,6 +247,25 @@ WRONG = [
     ),
     (
         checks.plan,
+        planned(
+            lambda compute, network, size, stage: (network, max(compute, network), size)
+        ),
+        "first the shortest step",
+    ),
+    (
+        checks.plan,
+        lambda n, n_layers, d, p, n_tokens, *rest: planned(in_order)(
+            n, n_layers, d, p, p * n_tokens, *rest
+        ),
+        "in computing and in what is kept: the global batch",
+    ),
+    (
+        checks.plan,
+        planned(in_order, stored=lambda known, kept, p: known + p * kept),
+        "it keeps these activations alone",
+    ),
+    (
+        checks.plan,
         planned(lambda compute, network, size, stage: (max(compute, network), size)),
         "of equally short steps the one that sends least",
     ),

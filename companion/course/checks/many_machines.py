@@ -103,7 +103,7 @@ def plan() -> Exercise:
         ways: list[tuple[int, bool]] = WAYS,
         around: Callable = lambda p: (p - 1) / p,
         stored: Callable = lambda known, kept, p, stage: known + kept,
-        n_computed: Callable = lambda n_tokens: n_tokens,
+        n_computed: Callable = lambda n_tokens, p: n_tokens,
         kept: Callable = kept,
         often: Callable = lambda stage, checkpoints: 3 / 2 if stage == 3 else 1,
         again: Callable = lambda checkpoints: 4 / 3 if checkpoints else 1,
@@ -114,7 +114,7 @@ def plan() -> Exercise:
         for stage, checkpoints in ways:
             activations = kept(n_layers, d, n_tokens, checkpoints)
             size = stored(known(n, p, stage), activations, p, stage)
-            compute = 6 * n * n_computed(n_tokens) / (0.4 * 989e12)
+            compute = 6 * n * n_computed(n_tokens, p) / (0.4 * 989e12)
             compute *= again(checkpoints)
             network = around(p) * 4 * n / bandwidth * often(stage, checkpoints)
             if size <= room:
@@ -146,6 +146,8 @@ def plan() -> Exercise:
         (70e9, 80, 8192, 64, 4096, 50e9, 80e9),
         (34e9, 48, 8192, 8, 16384, 1.25e9, 141e9),
         (*larger, 8, 4096, 50e9, 70e9),
+        (*llama, 2, 2048, 1.25e9, 141e9),
+        (*larger, 32, 8192, 450e9, 80e9),
     ]
     mistakes = {
         # What is stored.
@@ -209,13 +211,25 @@ def plan() -> Exercise:
             )
         ),
         "a step computes n_tokens of this job, not the 8,192 of the chapter": way(
-            n_computed=lambda n_tokens: 8192
+            n_computed=lambda n_tokens, p: 8192
+        ),
+        "n_tokens are one machine's: it computes these alone, and no global batch": way(
+            n_computed=lambda n_tokens, p: p * n_tokens
+        ),
+        "n_tokens are one machine's: it keeps these activations alone, and not those of"
+        " the global batch": way(stored=lambda known, kept, p, stage: known + p * kept),
+        "n_tokens are one machine's, in computing and in what is kept: the global batch"
+        " is p times as many": lambda n, n_layers, d, p, n_tokens, *rest: right(
+            n, n_layers, d, p, p * n_tokens, *rest
         ),
         "n_tokens are this job's, in computing and in what is kept: 8,192 are the"
         " chapter's": lambda n, n_layers, d, p, n_tokens, *rest: right(
             n, n_layers, d, p, 8192, *rest
         ),
         # Which is taken.
+        "first the shortest step, and only of equally short ones what is sent": way(
+            rank=lambda seconds, network, size, stage: (network, seconds, size)
+        ),
         "of equally short steps the one that sends least": way(
             rank=lambda seconds, network, size, stage: (seconds, size)
         ),
