@@ -30,10 +30,23 @@ def right_lens(outputs, gain, matrix, token):
     return ranks
 
 
+def lens_by_logits(outputs, gain, matrix, token):
+    normed = torch.nn.functional.rms_norm(outputs, gain.shape, gain, 1e-5)
+    logits = normed @ matrix.T
+    return 1 + (logits > logits[:, token, None]).sum(dim=1)
+
+
+@wrong(checks.lens, "sorted, equal logits get different ranks")
 def lens_by_sorting(outputs, gain, matrix, token):
     normed = torch.nn.functional.rms_norm(outputs, gain.shape, gain, 1e-5)
     order = (normed @ matrix.T).argsort(-1, descending=True)
     return (order == token).int().argmax(-1) + 1
+
+
+@wrong(checks.lens, "sorted, equal logits get different ranks")
+def lens_sorted_twice(outputs, gain, matrix, token):
+    order = (outputs * gain @ matrix.T).argsort(-1, descending=True)
+    return order.argsort(-1)[:, token].add(1).tolist()
 
 
 @wrong(checks.lens, "gain is missing")
@@ -53,7 +66,7 @@ def lens_of_equals(outputs, gain, matrix, token):
     return (logits >= logits[:, [token]]).sum(-1).tolist()
 
 
-@wrong(checks.lens, "equal logit counts as higher")
+@wrong(checks.lens, "sorted, equal logits get different ranks")
 def lens_sorted_and_turned(outputs, gain, matrix, token):
     order = (outputs * gain @ matrix.T).argsort(dim=-1, stable=True).flip(-1)
     return (order == token).int().argmax(-1) + 1
@@ -70,7 +83,13 @@ def lens_of_the_largest(outputs, gain, matrix, token):
     return [int((matrix @ (x * gain)).argmax()) for x in outputs]
 
 
-@wrong(checks.lens, "from the least likely")
+@wrong(checks.lens, "count from the least likely token")
+def lens_of_lower_ones(outputs, gain, matrix, token):
+    logits = outputs * gain @ matrix.T
+    return 1 + (logits < logits[:, [token]]).sum(-1)
+
+
+@wrong(checks.lens, "sorted like this, ranks count from the least likely")
 def lens_sorted_once(outputs, gain, matrix, token):
     order = (outputs * gain @ matrix.T).argsort(-1)
     return (order == token).int().argmax(-1) + 1
@@ -154,6 +173,22 @@ def carry_exchanged(x, kept, place, head, d_head):
     return right_carry(x, kept, head, place, d_head)
 
 
+@wrong(checks.carry, "put where head and place are exchanged")
+def carry_put_exchanged(x, kept, place, head, d_head):
+    heads = rearrange(x.clone(), "b t (h d) -> b t h d", d=d_head)
+    of_first = rearrange(kept, "t (h d) -> t h d", d=d_head)
+    heads[:, head, place] = of_first[place, head]
+    return rearrange(heads, "b t h d -> b t (h d)")
+
+
+@wrong(checks.carry, "head and place are exchanged")
+def carry_exchanged_in_heads(x, kept, place, head, d_head):
+    heads = rearrange(x.clone(), "b t (h d) -> b t h d", d=d_head)
+    of_first = rearrange(kept, "t (h d) -> t h d", d=d_head)
+    heads[:, head, place] = of_first[head, place]
+    return rearrange(heads, "b t h d -> b t (h d)")
+
+
 @wrong(checks.carry, "carried at the last place")
 def carry_at_the_last_place(x, kept, place, head, d_head):
     return right_carry(x, kept, -1, head, d_head)
@@ -171,7 +206,7 @@ RIGHT = [
     (checks.credit, right_credit),
     (checks.credit, credit_of_orders),
     (checks.lens, right_lens),
-    (checks.lens, lens_by_sorting),
+    (checks.lens, lens_by_logits),
     (checks.carry, right_carry),
     (checks.carry, carry_by_where),
     (checks.carry, carry_in_heads),
@@ -199,7 +234,7 @@ WRONG = [
     (checks.credit, lambda a, b, both: right_credit(a, b, both)[0], "both shares"),
     (
         checks.lens,
-        lambda x, gain, matrix, token: lens_by_sorting(x, gain, matrix, token) - 1,
+        lambda x, gain, matrix, token: lens_by_logits(x, gain, matrix, token) - 1,
         "has rank 1, not 0",
     ),
     (

@@ -76,6 +76,10 @@ def lens() -> Exercise:
 
     way = ways_of(right)
 
+    def by_sorting(logits: Tensor, token: int, descending: bool = True) -> list[int]:
+        order = logits.argsort(dim=-1, descending=descending, stable=True)
+        return (1 + (order == token).int().argmax(-1)).tolist()
+
     def root_mean_square(x: Tensor) -> Tensor:
         return (x.square().mean(-1, keepdim=True) + 1e-5).sqrt()
 
@@ -85,8 +89,9 @@ def lens() -> Exercise:
         (3 + draw(4, 5, seed=1), gain, draw(9, 5, seed=2), 3),
         (draw(6, 3, seed=3), 2 * draw(3, seed=4), draw(20, 3, seed=5), 0),
         (10 * draw(2, 7, seed=6), 1 + draw(7, seed=7), draw(13, 7, seed=8), 12),
-        # Two tokens with the same row of the matrix have equal logits.
-        (draw(4, 3, seed=9), gain[:3], torch.eye(3)[[0, 1, 2, 1]], 1),
+        # Tokens 1, 3 and 4 have the same row of the matrix, so equal logits. A sort
+        # puts one before token 3 and one behind it, whichever way it turns.
+        (draw(4, 3, seed=9), gain[:3], torch.eye(3)[[0, 1, 2, 1, 1]], 3),
     ]
     mistakes = {
         "the norm's gain is missing: it makes some features count more": way(
@@ -114,6 +119,12 @@ def lens() -> Exercise:
             read=lambda logits, token: (
                 1 + (logits >= logits[:, [token]]).sum(-1)
             ).tolist()
+        ),
+        "sorted, equal logits get different ranks: count the higher ones": way(
+            read=by_sorting
+        ),
+        "sorted like this, ranks count from the least likely: count the higher ones": (
+            way(read=lambda logits, token: by_sorting(logits, token, descending=False))
         ),
         "these ranks count from the least likely token": way(
             read=lambda logits, token: ranks(-logits, token)
@@ -186,9 +197,16 @@ def carry() -> Exercise:
         features = slice(head, head + d_head)
         return right(x, kept, place, head, d_head, features=lambda *_: features)
 
+    def head_before_place(
+        x: Tensor, kept: Tensor, place: int, head: int, d_head: int
+    ) -> Tensor:
+        heads = x.clone().unflatten(-1, (-1, d_head))
+        heads[:, head, place] = kept[place, own(head, d_head)]
+        return heads.flatten(-2)
+
     cases = [
         (draw(1, 5, 12, seed=1), draw(5, 12, seed=2), 1, 2, 3),
-        (draw(2, 4, 6, seed=3), draw(4, 6, seed=4), 3, 0, 2),
+        (draw(2, 4, 8, seed=3), draw(4, 8, seed=4), 3, 0, 2),
         (draw(3, 6, 20, seed=5), draw(6, 20, seed=6), 2, 1, 4),
     ]
     mistakes = {
@@ -222,6 +240,9 @@ def carry() -> Exercise:
         ),
         "head and place are exchanged": (
             lambda x, kept, place, head, d_head: right(x, kept, head, place, d_head)
+        ),
+        "put where head and place are exchanged: places come before heads": (
+            head_before_place
         ),
         "only the first text of the batch is patched": first_stream_alone,
         "carried from the last place: take the same place of `kept`": (
