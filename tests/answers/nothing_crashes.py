@@ -155,6 +155,23 @@ def by_losses(machine):
     return steps(machine, 4, machine.resume(saved))[1] == expected
 
 
+def at_steps(n_before, n_after, seed):
+    """A full comparison, whatever the steps and the text."""
+
+    def answer(machine):
+        generator = torch.Generator().manual_seed(seed)
+        text = torch.randint(machine.d_vocab, (300,), generator=generator)
+        run = machine.start()
+        machine.go_on(run, text, n_before)
+        saved = machine.save(run)
+        machine.go_on(run, text, n_after)
+        resumed = machine.resume(saved)
+        machine.go_on(resumed, text, n_after)
+        return alike(resumed, run)
+
+    return answer
+
+
 def nothing_is_shared(machine):
     """Another text in between, and a run that never stopped beside it."""
     run, _ = steps(machine, 3)
@@ -801,6 +818,9 @@ def expects_a_change(read):
 RIGHT = [  # of a check the quicker first, which many tests ask
     (checks.later_changes_nothing, by_prefixes),
     (checks.goes_on, two_and_five),
+    *((checks.goes_on, at_steps(6, 6, seed)) for seed in range(3)),
+    (checks.goes_on, at_steps(1, 1, 1)),
+    (checks.goes_on, at_steps(10, 20, 0)),
     (checks.goes_on, nothing_is_shared),
     (checks.cabinet, one_good_test),
     (checks.sinks, against_the_first),
@@ -817,7 +837,7 @@ WRONG = [
     *wrong,
     (checks.later_changes_nothing, waited_for, "its body never runs: `def`"),
     (checks.goes_on, nearly(1e-2), "in 16 bits: compare every parameter"),
-    (checks.goes_on, nearly(1e-8), "by its last bit"),
+    (checks.goes_on, nearly(1e-8), "by its last bits"),
     (checks.goes_on, nearly(1e-3), "in 16 bits: compare every parameter"),
     (checks.goes_on, nearly(1e-4), "five digits of its weights: compare every"),
     (checks.goes_on, nearly(1e-1), "some steps more before you compare, to the bit"),
