@@ -309,6 +309,55 @@ def no_second_shortcut(block, y, causal, x, real):
     return y + block.feed_forward(block.feed_forward_norm(y))
 
 
+@wrong(checks.pre_norm_block, "one norm is read by all three parts")
+def normed_once(block, y, causal, x, real):
+    normed = block.attention_norm(y)
+    y = y + block.attention(normed, mask=causal)
+    y = y + block.cross_attention(normed, x, mask=real)
+    return y + block.feed_forward(normed)
+
+
+@wrong(checks.pre_norm_block, "norm is used for all three")
+def one_norm_for_all(block, y, causal, x, real):
+    norm = block.attention_norm
+    y = y + block.attention(norm(y), mask=causal)
+    y = y + block.cross_attention(norm(y), x, mask=real)
+    return y + block.feed_forward(norm(y))
+
+
+@wrong(checks.pre_norm_block, "the feed-forward comes before the look across")
+def fed_before_the_look(block, y, causal, x, real):
+    y = y + block.attention(block.attention_norm(y), mask=causal)
+    y = y + block.feed_forward(block.feed_forward_norm(y))
+    return y + block.cross_attention(block.cross_attention_norm(y), x, mask=real)
+
+
+@wrong(checks.pre_norm_block, "a norm is added at the end")
+def normed_at_the_end(block, y, causal, x, real):
+    return block.feed_forward_norm(pre_norm(block, y, causal, x, real))
+
+
+@wrong(checks.pre_norm_block, "the source asks the target")
+def source_asks(block, y, causal, x, real):
+    y = y + block.attention(block.attention_norm(y), mask=causal)
+    y = y + block.cross_attention(x, block.cross_attention_norm(y), mask=real)
+    return y + block.feed_forward(block.feed_forward_norm(y))
+
+
+@wrong(checks.pre_norm_block, "the source is normed, and asks the target")
+def normed_source_asks(block, y, causal, x, real):
+    y = y + block.attention(block.attention_norm(y), mask=causal)
+    y = y + block.cross_attention(block.cross_attention_norm(x), y, mask=real)
+    return y + block.feed_forward(block.feed_forward_norm(y))
+
+
+@wrong(checks.pre_norm_block, "the second part's norm is used again")
+def second_norm_again(block, y, causal, x, real):
+    y = y + block.attention(block.attention_norm(y), mask=causal)
+    y = y + block.cross_attention(block.cross_attention_norm(y), x, mask=real)
+    return y + block.feed_forward(block.cross_attention_norm(y))
+
+
 @wrong(checks.pre_norm_block, "changes its input")
 def stream_written_into(block, y, causal, x, real):
     y += block.attention(block.attention_norm(y), mask=causal)

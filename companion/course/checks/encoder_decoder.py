@@ -306,6 +306,15 @@ def pre_norm_block() -> Exercise:
         parts = attend(block, y, causal), look(block, y, x, real), feed(block, y)
         return sum(parts) - 2 * y
 
+    def one_norm(block: Parts, y: Tensor, causal: Tensor, x: Tensor, real: Tensor):
+        normed = block.attention_norm(y)
+        y = y + block.attention(normed, mask=causal)
+        y = y + block.cross_attention(normed, x, mask=real)
+        return y + block.feed_forward(normed)
+
+    def fed_first(block: Parts, y: Tensor, causal: Tensor, x: Tensor, real: Tensor):
+        return look(block, feed(block, attend(block, y, causal)), x, real)
+
     def on_parts(
         answer: Callable, y: Tensor, causal: Tensor, x: Tensor, real: Tensor
     ) -> object:
@@ -326,6 +335,19 @@ def pre_norm_block() -> Exercise:
         "the shortcut carries the norm: add each part to y itself": of_normed,
         "the three parts read the same y: each reads what the one before has left": (
             beside
+        ),
+        "one norm is read by all three parts: norm y anew before each part": one_norm,
+        "the first part's norm is used for all three: each part has its own": way(
+            look=lambda block, y, x, real: (
+                y + block.cross_attention(block.attention_norm(y), x, mask=real)
+            ),
+            feed=lambda block, y: y + block.feed_forward(block.attention_norm(y)),
+        ),
+        "the feed-forward comes before the look across: it is the last of the three": (
+            fed_first
+        ),
+        "a norm is added at the end: a block gives the stream itself, without a norm": (
+            lambda *given: given[0].feed_forward_norm(right(*given))
         ),
         # The masks.
         "the future is seen: the first part needs `causal`": way(
@@ -348,6 +370,18 @@ def pre_norm_block() -> Exercise:
                 block, y, block.cross_attention_norm(x), real
             )
         ),
+        "the source asks the target: `cross_attention` is given what asks first, here"
+        " the norm of y, and x second": way(
+            look=lambda block, y, x, real: (
+                y + block.cross_attention(x, block.cross_attention_norm(y), mask=real)
+            )
+        ),
+        "the source is normed, and asks the target: the norm of y asks, and x is asked"
+        " as it is": way(
+            look=lambda block, y, x, real: (
+                y + block.cross_attention(block.cross_attention_norm(x), y, mask=real)
+            )
+        ),
         # What is left out.
         "nobody asks the source": way(look=lambda block, y, x, real: y),
         "the feed-forward is left out": way(feed=lambda block, y: y),
@@ -368,6 +402,9 @@ def pre_norm_block() -> Exercise:
             look=lambda block, y, x, real: (
                 y + block.cross_attention(block.attention_norm(y), x, mask=real)
             )
+        ),
+        "the second part's norm is used again: the feed-forward has its own": way(
+            feed=lambda block, y: y + block.feed_forward(block.cross_attention_norm(y))
         ),
         "the second part has no norm": way(
             look=lambda block, y, x, real: y + block.cross_attention(y, x, mask=real)
