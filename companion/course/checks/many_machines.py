@@ -108,7 +108,7 @@ def plan() -> Exercise:
         often: Callable = lambda stage, checkpoints: 3 / 2 if stage == 3 else 1,
         again: Callable = lambda checkpoints: 4 / 3 if checkpoints else 1,
         step: Callable = max,
-        rank: Callable = lambda seconds, network, size, stage: (seconds, network, size),
+        rank: Callable = lambda seconds, network, size: (seconds, network, size),
     ) -> tuple[int, bool]:
         fitting = []
         for stage, checkpoints in ways:
@@ -118,7 +118,7 @@ def plan() -> Exercise:
             compute *= again(checkpoints)
             network = around(p) * 4 * n / bandwidth * often(stage, checkpoints)
             if size <= room:
-                ranked = rank(step(compute, network), network, size, stage)
+                ranked = rank(step(compute, network), network, size)
                 fitting.append((ranked, stage, checkpoints))
         _, stage, checkpoints = min(fitting)
         return stage, checkpoints
@@ -172,7 +172,7 @@ def plan() -> Exercise:
         "sending takes time, too, half as much again in stage 3: a step takes the"
         " longer of both times": way(
             step=lambda compute, network: compute,
-            rank=lambda seconds, network, size, stage: (seconds, size),
+            rank=lambda seconds, network, size: (seconds, size),
         ),
         "where sending takes longer than computing, it decides: a step takes the"
         " longer of both times": way(step=lambda compute, network: compute),
@@ -228,21 +228,21 @@ def plan() -> Exercise:
         ),
         # Which is taken.
         "first the shortest step, and only of equally short ones what is sent": way(
-            rank=lambda seconds, network, size, stage: (network, seconds, size)
+            rank=lambda seconds, network, size: (network, seconds, size)
         ),
         "of equally short steps the one that sends least": way(
-            rank=lambda seconds, network, size, stage: (seconds, size)
+            rank=lambda seconds, network, size: (seconds, size)
         ),
         "of equally short steps the one that sends least, and of those the one that"
-        " stores least": way(rank=lambda seconds, network, size, stage: seconds),
+        " stores least": way(rank=lambda seconds, network, size: seconds),
         "this is the first that fits: of all that fit, take the shortest step": way(
-            rank=lambda seconds, network, size, stage: ()
+            rank=lambda seconds, network, size: ()
         ),
         "this stores least: of all that fit, take the shortest step": way(
-            rank=lambda seconds, network, size, stage: (size,)
+            rank=lambda seconds, network, size: (size,)
         ),
         "this is the longest step: take the shortest": way(
-            rank=lambda seconds, network, size, stage: (-seconds, network, size)
+            rank=lambda seconds, network, size: (-seconds, network, size)
         ),
         "with checkpoints more would fit: try each stage with and without": way(
             ways=[(stage, False) for stage in range(4)]
